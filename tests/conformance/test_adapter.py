@@ -45,7 +45,7 @@ def client() -> Iterator[Client]:
 
 @pytest.mark.parametrize("kind", ASYNC, ids=lambda kind: kind.__name__)
 def test_every_public_attribute_has_a_counterpart(kind: type) -> None:
-    """What a check may use of an async object, the sync object has too, with the same parameters."""
+    """A check may use an attribute of an async object only if the sync object has it with the same parameters."""
     sync = SYNC[kind]
     for name in (name for name in dir(kind) if not name.startswith("_") or name in SPECIAL):
         theirs, ours = getattr(kind, name), getattr(sync, SPECIAL.get(name, name))
@@ -76,7 +76,7 @@ def test_calls_block_in_place(client: Client) -> None:
 
 
 def test_a_campaign_is_awaited_or_entered(client: Client) -> None:
-    """Both ways of campaigning work, and observers see the leaders until there is nothing more to see."""
+    """Both ways of campaigning work, and observers see the leaders until the election ends."""
 
     async def steps(adapted: AsyncClient) -> None:
         election = adapted.election("boss", TTL)
@@ -93,7 +93,7 @@ def test_a_campaign_is_awaited_or_entered(client: Client) -> None:
 
 
 def test_errors_pass_as_they_are(client: Client) -> None:
-    """What a sync method raises is what the awaited call raises."""
+    """The awaited call raises the error of the sync method."""
 
     async def steps(adapted: AsyncClient) -> None:
         async with adapted.lock("name", TTL):
@@ -127,15 +127,15 @@ def test_leases_are_kept_for_both_apis(client: Client) -> None:
 
 
 @pytest.mark.parametrize("name", ["aquire", "__aenter__", "_twins"])
-def test_what_is_not_there_is_an_error_that_names_it(client: Client, name: str) -> None:
-    """An attribute that the object lacks is an error in the class's words, not a coroutine that fails later."""
+def test_a_missing_attribute_is_an_error_that_names_it(client: Client, name: str) -> None:
+    """An attribute that the object lacks raises the class's own error, and returns no coroutine that fails later."""
     adapted = adapt(client).rwlock("name", TTL)
     assert isinstance(adapted, Adapter)
     with pytest.raises(AttributeError, match=f"RWLock.*{SPECIAL.get(name, name)}"):
         adapted.__getattr__(name)
 
 
-def test_what_only_the_sync_class_has_is_an_error(client: Client) -> None:
+def test_an_attribute_of_the_sync_class_alone_is_an_error(client: Client) -> None:
     """A check that used it would fail with an `AsyncClient`."""
     with pytest.raises(AttributeError, match=r"AsyncClient.*__enter__"):
         adapt(client).__getattr__("__enter__")  # type: ignore[attr-defined]

@@ -14,5 +14,5 @@ class TestMemory(StoreConformance):
 
     @pytest.fixture
     def source(self) -> StoreSource:
-        """Return a table that this test alone uses."""
+        """Return a table that only this test uses."""
         return memory_source(MemoryTable())

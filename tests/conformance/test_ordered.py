@@ -1,4 +1,4 @@
-"""What stands on a directory keeps every guarantee, whatever the directory is."""
+"""A store on a directory keeps every guarantee, on any directory."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A quorum of independent nodes keeps every guarantee that it gives at all."""
+"""A quorum of independent nodes keeps every guarantee that it claims."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from holdfast.testing.conformance.suite import run_check
 
 @pytest.fixture
 def source() -> StoreSource:
-    """Return tables that a test alone uses."""
+    """Return tables that only one test uses."""
     return quorum_source([memory_source(MemoryTable(), f"table {number}") for number in range(5)])
 
 
@@ -36,13 +36,13 @@ class TestQuorumOfTables(StoreConformance):
     ],
     ids=str,
 )
-def test_who_waits_for_a_quorum_can_be_seen(check: Check, form: str, source: StoreSource) -> None:
-    """A quorum grants nothing by a queue, but who waits stands in one at every node: so deadlocks are found."""
+def test_a_quorum_shows_its_waiters(check: Check, form: str, source: StoreSource) -> None:
+    """A quorum does not grant by a queue, but a waiter stands in one at every node: so deadlocks are found."""
     run_check(check, source, form if form in check.forms else check.forms[0])
 
 
 def test_a_quorum_has_no_semaphores() -> None:
-    """With three nodes, and permits for two, three could be let in: each pair of nodes has another idea of who."""
+    """With three nodes and two permits, three holders could be granted: each pair of nodes may grant another two."""
     assert MemoryStore.capabilities.weights
     assert not capabilities_of([memory_source(MemoryTable())]).weights
 
@@ -51,14 +51,14 @@ def test_a_quorum_has_no_semaphores() -> None:
     ("nodes", "quorum", "says"),
     [(2, None, "at least 3"), (5, 2, "from 3 to 5"), (3, 4, "from 2 to 3")],
 )
-def test_what_is_no_quorum_is_refused(tmp_path: Path, nodes: int, quorum: int | None, says: str) -> None:
-    """The error says what is one."""
+def test_invalid_nodes_are_refused(tmp_path: Path, nodes: int, quorum: int | None, says: str) -> None:
+    """The error says which nodes are valid."""
     urls = [f"sqlite://{tmp_path}/{number}.db" for number in range(nodes)]
     with pytest.raises(ValueError, match=says):
         quorum_source(urls, quorum)
 
 
 def test_a_node_votes_once(tmp_path: Path) -> None:
-    """The same URL twice is a mistake."""
+    """The same URL twice is refused."""
     with pytest.raises(ValueError, match="twice"):
         quorum_source([f"sqlite://{tmp_path}/{number % 2}.db" for number in range(3)])

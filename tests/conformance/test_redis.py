@@ -1,4 +1,4 @@
-"""One Redis server keeps every guarantee, and is as good however it is reached."""
+"""One Redis server keeps every guarantee, over every connection to it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,13 +18,13 @@ from tests.servers import RedisServer, RedisTlsServer, wait_until
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_immortal(redis_server: RedisServer, redis_tls: RedisTlsServer) -> Iterator[None]:
-    """After all tests, look at what is left on the servers that others use too."""
+    """After all tests, check for remaining keys on the servers that others use too."""
     yield
     assert_mortal(redis_server, redis_tls)
 
 
 class OtherWay(StoreConformance):
-    """What another way to a server has to show, with the default rules."""
+    """The checks for another connection to a server, with the default rules."""
 
     capabilities = capabilities_of(Rules())
     checks = TRANSPORT
@@ -46,7 +46,7 @@ class TestTls(OtherWay):
 
     @pytest.fixture
     def source(self, redis_tls: RedisTlsServer, monkeypatch: pytest.MonkeyPatch) -> StoreSource:
-        """Reach it by TLS. Each connection reads all authorities that the machine trusts: let it be but one."""
+        """Reach it by TLS. Each connection reads all authorities that the machine trusts, so it trusts only one."""
         authority = str(redis_tls.certificates.authority)
         monkeypatch.setenv("SSL_CERT_FILE", authority)
         return store_source(f"{redis_tls.url}?ssl_ca_certs={authority}")
@@ -71,7 +71,7 @@ class TestSocket(OtherWay):
 
 @pytest.fixture(scope="module")
 def strict_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """Run a server with the documented user; at the end see that nothing was refused."""
+    """Run a server with the documented user; check at the end that no command was refused."""
     with tidy(RedisServer(tmp_path_factory.mktemp("redis"))) as server:
         server.command(*documented_user())
         yield server
@@ -81,7 +81,7 @@ def strict_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisSer
 
 
 class TestUser(OtherWay):
-    """A user who may do what docs/redis.md lists, and nothing else."""
+    """A user who may run the commands that docs/redis.md lists, and no others."""
 
     @pytest.fixture
     def source(self, strict_server: RedisServer) -> StoreSource:

@@ -1,4 +1,4 @@
-"""A client of redis-py leads to the same servers and is as good a way: each in the colour of the client."""
+"""A client of redis-py reaches the same servers and works as well, each client in its form of the API."""
 
 from collections.abc import Iterator
 from importlib import import_module
@@ -20,7 +20,7 @@ redis_asyncio: Any = import_module("redis.asyncio")
 
 
 class BlockingConformance(StoreConformance):
-    """What the way there has to show, for threads."""
+    """The checks of the connection, for threads."""
 
     capabilities = capabilities_of(Rules())
     checks = TRANSPORT
@@ -28,7 +28,7 @@ class BlockingConformance(StoreConformance):
 
 
 class AsyncConformance(StoreConformance):
-    """What the way there has to show, for asyncio."""
+    """The checks of the connection, for asyncio."""
 
     capabilities = capabilities_of(Rules())
     checks = TRANSPORT
@@ -50,7 +50,7 @@ class TestAsyncRedis(AsyncConformance):
 
     @pytest.fixture
     def source(self, redis_server: RedisServer) -> StoreSource:
-        """Give the client instead of a URL. It is never connected, and so need not be closed."""
+        """Give the client instead of a URL. It is never connected, so it need not be closed."""
         return store_source(redis_asyncio.Redis.from_url(redis_server.url, protocol=2))
 
 

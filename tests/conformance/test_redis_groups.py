@@ -1,4 +1,4 @@
-"""Servers that stand in for each other keep every guarantee."""
+"""Groups of servers with replicas keep every guarantee."""
 
 from collections.abc import Iterator
 
@@ -15,14 +15,14 @@ from tests.servers import Cluster, SentinelGroup
 
 
 class TestSentinels(StoreConformance):
-    """`redis+sentinel://`: the server is the master, as any other."""
+    """`redis+sentinel://`: the server is the master of the group."""
 
     capabilities = capabilities_of(Rules())
     checks = TRANSPORT
 
     @pytest.fixture
     def source(self, redis_sentinel: SentinelGroup) -> Iterator[StoreSource]:
-        """Ask the sentinels."""
+        """Make a client of the sentinels."""
         with clean(redis_sentinel.servers):
             yield store_source(redis_sentinel.url)
 
@@ -34,6 +34,6 @@ class TestCluster(StoreConformance):
 
     @pytest.fixture
     def source(self, redis_cluster: Cluster) -> Iterator[StoreSource]:
-        """Ask the nodes."""
+        """Make a client of the nodes."""
         with clean(redis_cluster.nodes):
             yield store_source(redis_cluster.url)

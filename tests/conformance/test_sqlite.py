@@ -28,7 +28,7 @@ class TestSqlite(StoreConformance):
 
     @pytest.fixture
     def source(self, tmp_path: Path) -> StoreSource:
-        """Return a lock file that this test alone uses."""
+        """Return a lock file that only this test uses."""
         return sqlite_source(tmp_path / "locks.db")
 
 
@@ -45,7 +45,7 @@ class _Clock:
         return self.now
 
 
-def test_a_forgotten_name_is_not_taken_for_the_one_that_was_known(tmp_path: Path) -> None:
+def test_a_forgotten_name_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
     """A client that knew a name before it was forgotten and made anew does not overwrite its new holder."""
     clock = _Clock()
     stores = [SqliteStore(ThreadsRuntime(), tmp_path / "locks.db", clock, clock) for _ in range(2)]
@@ -66,7 +66,7 @@ def test_a_forgotten_name_is_not_taken_for_the_one_that_was_known(tmp_path: Path
 
 
 class _Interrupted:
-    """A connection on which something happens just before the second question about the file."""
+    """A connection that calls a function just before the second query about the file."""
 
     def __init__(self, connection: sqlite3.Connection, happens: Callable[[], None]) -> None:
         self._connection = connection
@@ -78,8 +78,8 @@ class _Interrupted:
         return self._connection.execute(statement)
 
 
-def test_a_file_that_is_just_being_made_is_no_foreign_one(tmp_path: Path) -> None:
-    """A client that opens a file while another one makes it does not mistake it for another program's."""
+def test_a_file_that_is_just_being_made_is_not_refused(tmp_path: Path) -> None:
+    """A client that opens a file while another one makes it does not take it for another program's file."""
     path = tmp_path / "locks.db"
     clock = _Clock()
     there = Database(path, clock, clock, lambda _: True)

@@ -1,4 +1,4 @@
-"""The checks for the way to a store leave out no request and no notification."""
+"""The checks for a connection to a store cover all requests and notifications."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ UNSAID = {"identity", "abandon"}
 
 
 class Recorder:
-    """A store that notes what is asked of it and what it tells."""
+    """A store that records its requests and its notifications."""
 
     def __init__(self, store: Store, seen: set[str]) -> None:
         """Stand in front of a store."""
@@ -36,8 +36,8 @@ class Recorder:
         return await self._store.open(hear, until)
 
 
-def test_every_request_is_made_and_every_notification_is_heard() -> None:
-    """So a way to a server on which one of them fails is noticed."""
+def test_every_request_is_sent_and_every_notification_arrives() -> None:
+    """So they find a connection to a server on which one of them fails."""
     seen: set[str] = set()
     memory = memory_source(MemoryTable())
 
@@ -50,5 +50,5 @@ def test_every_request_is_made_and_every_notification_is_heard() -> None:
     requests = {name for name in vars(Store) if callable(getattr(Store, name)) and not name.startswith("_")}
     assert requests - UNSAID <= seen | {"open"}
     assert set(NotificationKind) - {NotificationKind.GAP} <= seen, (
-        "all but the one that a client's own connection tells"
+        "all but the one that a client's own connection sends"
     )

@@ -1,7 +1,7 @@
-"""The checks that use the way to a store: between them they make every request and hear every notification.
+"""The checks that use the connection to a store: together they send every request and receive every notification.
 
-The grant table does not depend on how its server is reached, so all checks run on one server of a kind, and these on
-every other way there: over TLS, by a Unix socket, as a user with few rights, through a client of the user's.
+The grant table does not depend on how its server is reached. So all checks run on one server of a kind, and these on
+every other connection to it: over TLS, by a Unix socket, as a user with few rights, through a client of the user's.
 """
 
 from holdfast.testing.conformance import CHECKS, Check

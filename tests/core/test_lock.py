@@ -27,7 +27,7 @@ class Order:
 
 
 def held_names(client: Client) -> list[str]:
-    """Record the held names."""
+    """Return the held names."""
     return client.names()
 
 

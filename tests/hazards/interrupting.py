@@ -1,7 +1,7 @@
 """Interrupt a piece of work wherever Python may run a signal handler that raises.
 
-CPython runs handlers when a function begins and after one that is written in C was called, of which `sys.setprofile` is
-told, and while one waits; not between any other two bytecodes, or no `with mutex` of Python would be safe.
+CPython runs handlers when a function begins, after a call of a function that is written in C (`sys.setprofile` reports
+both), and during a wait. It runs none between any other two bytecodes: else no `with mutex` of Python would be safe.
 """
 
 import sys
@@ -49,7 +49,7 @@ def interrupt(work: Callable[[], object], at: int) -> str | None:
         work()
     except Interrupt:
         pass
-    except RuntimeError as error:  # CPython's Condition replaces what is raised while it acquires its lock again
+    except RuntimeError as error:  # CPython's Condition replaces what is raised while it reacquires its lock
         if not isinstance(error.__context__, Interrupt):
             raise
     finally:

@@ -64,7 +64,7 @@ def test_all_requests_are_sent_before_the_first_answer_is_awaited(lines: list[Li
 
 
 def test_a_place_without_work_is_left_alone(lines: list[Line]) -> None:
-    """Whatever stood there still does."""
+    """Its earlier result stays."""
     results: Results = [None, "as it was", None]
     lines[0].answer("a")
     lines[2].answer("c")

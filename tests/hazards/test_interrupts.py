@@ -128,7 +128,7 @@ def is_free(clients: tuple[Client, Client], name: str) -> bool:
 def look_for_leaks(clients: tuple[Client, Client], work: Work, *, stride: int = 1) -> None:
     """Interrupt `work` everywhere, and check that its name is free afterwards.
 
-    Where letting go did not even begin, the lease is still its holder's. These drop it: it is not renewed any more.
+    If the release did not even begin, the holder still has its lease. These works drop it: it is not renewed any more.
     """
     ours, _ = clients
     leaks: list[tuple[int, str]] = []

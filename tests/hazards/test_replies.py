@@ -130,7 +130,7 @@ class Mute(DisturbedStore):
     ids=["all", "leaving"],
 )
 def test_a_timeout_ends_soon_though_replies_are_lost(mute: set[str], error: type[Exception]) -> None:
-    """After the timeout, the caller waits for one request and a short attempt; the background withdraws it."""
+    """After its timeout the caller waits for a request and a short attempt; the withdrawal goes on without it."""
 
     async def main() -> None:
         table = virtual.table()
@@ -153,7 +153,7 @@ def test_a_timeout_ends_soon_though_replies_are_lost(mute: set[str], error: type
 
 
 def test_an_abandoned_request_is_withdrawn_in_the_background() -> None:
-    """When the store answers again, a request that still stands is withdrawn, long before its ttl."""
+    """When the store answers again, a request that was not withdrawn in time is withdrawn long before its ttl."""
 
     async def main() -> None:
         table, silent = virtual.table(), True

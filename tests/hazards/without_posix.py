@@ -1,6 +1,6 @@
-"""Runs in a process of its own: hides what only POSIX systems have, and then uses Holdfast.
+"""Hide the parts that only POSIX systems have, and then use Holdfast, in a process of its own.
 
-What the standard library needs of it is imported before; what Holdfast and the clients of the stores need is not.
+Imports that the standard library itself needs come before; those of Holdfast and of the stores' clients come after.
 """
 
 import asyncio

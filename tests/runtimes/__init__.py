@@ -1,1 +1,1 @@
-"""Tests of what runs the protocol."""
+"""Tests of the runtimes of the protocol."""

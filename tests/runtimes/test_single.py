@@ -1,4 +1,4 @@
-"""One of those who need something sees to it, and the others wait for that one."""
+"""One of several callers makes what all of them need, and the others wait for it."""
 
 import asyncio
 import threading
@@ -17,10 +17,10 @@ AT_ONCE = 0.01
 
 
 class Thing:
-    """What is needed until somebody has made it."""
+    """A resource that is needed until a caller has made it."""
 
     def __init__(self, runtime: ThreadsRuntime | AsyncioRuntime) -> None:
-        """Nobody has made it."""
+        """Start without the resource."""
         self.runtime = runtime
         self.flight = SingleFlight(runtime)
         self.begun = 0
@@ -30,7 +30,7 @@ class Thing:
         self.errors: list[BaseException] = []
 
     async def make(self) -> None:
-        """Make it when it may go on; fail if there is an error left."""
+        """Make it when the test allows; fail if an error is left."""
         self.begun += 1
         self.entered.set()
         assert await self.go_on.wait(self.runtime.now() + TEST_TIMEOUT)
@@ -39,12 +39,12 @@ class Thing:
         self.made += 1
 
     async def have(self, within: float = TEST_TIMEOUT) -> bool:
-        """See to it that it is made, once."""
+        """Have it made, once."""
         return await self.flight.fly(lambda: not self.made, self.make, self.runtime.now() + within)
 
 
 def test_many_threads_make_it_once() -> None:
-    """All of them have it then."""
+    """All callers have it afterwards."""
     thing = Thing(ThreadsRuntime())
     had: list[bool] = []
     threads = [threading.Thread(target=lambda: had.append(drive(thing.have()))) for _ in range(8)]
@@ -58,8 +58,8 @@ def test_many_threads_make_it_once() -> None:
     assert thing.made == thing.begun == 1
 
 
-def test_who_comes_when_it_is_made_makes_no_other() -> None:
-    """Also if another thread made it between a look and the decision to do so."""
+def test_a_caller_that_comes_later_makes_no_other() -> None:
+    """This holds even if another thread makes it between the check and the decision to make it."""
     thing = Thing(ThreadsRuntime())
     thing.go_on.set()
     thing.flight._mutex = Meanwhile(lambda: drive(thing.have()))
@@ -67,8 +67,8 @@ def test_who_comes_when_it_is_made_makes_no_other() -> None:
     assert thing.begun == 1
 
 
-def test_a_failure_is_told_to_who_began_it() -> None:
-    """The others see that it is still needed, and one of them begins it anew."""
+def test_a_failure_is_raised_for_the_caller_that_began() -> None:
+    """The others see that it is still needed, and one of them begins anew."""
 
     async def main() -> None:
         thing = Thing(AsyncioRuntime())
@@ -86,8 +86,8 @@ def test_a_failure_is_told_to_who_began_it() -> None:
     asyncio.run(main())
 
 
-def test_it_goes_on_without_a_beginner_who_is_cancelled() -> None:
-    """Who waits for it has it all the same; it is not begun twice."""
+def test_it_goes_on_when_the_caller_that_began_is_cancelled() -> None:
+    """The waiting callers get it all the same; it does not begin twice."""
 
     async def main() -> None:
         thing = Thing(AsyncioRuntime())
@@ -105,8 +105,8 @@ def test_it_goes_on_without_a_beginner_who_is_cancelled() -> None:
     asyncio.run(main())
 
 
-def test_nobody_waits_longer_than_it_may() -> None:
-    """It is told that somebody is still at it."""
+def test_a_caller_waits_no_longer_than_its_limit() -> None:
+    """Its error says that another caller is still at work."""
 
     async def main() -> None:
         thing = Thing(AsyncioRuntime())
@@ -122,7 +122,7 @@ def test_nobody_waits_longer_than_it_may() -> None:
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_leaves_it_to_the_next() -> None:
-    """Wherever a signal handler raises, nobody waits for a thread that is not at it any more."""
+    """After an interrupt at any place, no caller waits for a thread that does not work on it any more."""
     things: list[Thing] = []
 
     def have(_: int) -> Callable[[], object]:

@@ -1,1 +1,1 @@
-"""Tests of what stores may be like."""
+"""Tests of stores with unusual properties."""

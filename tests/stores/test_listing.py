@@ -1,4 +1,4 @@
-"""A listing of names comes in pages: each takes a bounded number of requests, and all together show each name once."""
+"""A listing of names comes in pages: each takes a bounded number of requests, and together they list each name once."""
 
 import asyncio
 from base64 import b64encode
@@ -26,7 +26,7 @@ PAGES = (
 
 @pytest.fixture(autouse=True)
 def small_pages() -> Iterator[None]:
-    """Make pages so small that a few names need many of them."""
+    """Make the pages so small that a few names need many of them."""
     for page in PAGES:
         page.start()
     yield
@@ -35,7 +35,7 @@ def small_pages() -> Iterator[None]:
 
 
 class Pages:
-    """Counts the pages that a client asks for, and can have the answer to one of them be lost."""
+    """A hook that counts the pages that a client requests, and can lose the answer to one of them."""
 
     def __init__(self, client: Client | AsyncClient, lost: int = -1) -> None:
         """Lose the answer to the page with this number."""
@@ -53,7 +53,7 @@ class Pages:
 
 
 def list_in_pages(url: str, namespace: str) -> int:
-    """Hold names, and find them all in both forms of the API, although an answer is lost; return how many pages."""
+    """Hold names, and list them all in both forms of the API, although an answer is lost; return the page count."""
     with Client(url, namespace=namespace) as client, Client(url, namespace=f"{namespace}-other") as other:
         leases = [client.lock(name, ttl=60).acquire() for name in NAMES]
         kept = [client.semaphore("shared", 5, ttl=60).acquire() for _ in range(2)]
@@ -74,7 +74,7 @@ def list_in_pages(url: str, namespace: str) -> int:
 
 
 async def list_side_by_side(url: str, namespace: str) -> None:
-    """Find all names in two listings at once."""
+    """List all names twice at the same time."""
     async with AsyncClient(url, namespace=namespace) as client:
         assert sorted([each async for each in client.iter_names("1?")]) == [f"1{digit}" for digit in range(10)]
         one, two = await asyncio.gather(client.names(), client.names())
@@ -82,7 +82,7 @@ async def list_side_by_side(url: str, namespace: str) -> None:
 
 
 def test_a_lock_file_lists_in_pages(tmp_path: Path) -> None:
-    """SQLite."""
+    """An SQLite file."""
     assert list_in_pages(f"sqlite:///{tmp_path}/locks.db", "file") > len(NAMES) // 3
 
 
@@ -92,7 +92,7 @@ def test_redis_lists_in_pages(redis_server: RedisServer, name: str) -> None:
 
 
 def test_a_cluster_lists_in_pages(redis_cluster: Cluster, name: str) -> None:
-    """Every master."""
+    """All masters of a cluster."""
     assert list_in_pages(redis_cluster.url, name) > len(NAMES) // 10
 
 
@@ -103,7 +103,7 @@ def name(tmp_path: Path) -> str:
 
 
 def test_a_quorum_lists_in_pages(redis_five: list[RedisServer], name: str) -> None:
-    """Every node does; a name that one of them does not know is listed all the same."""
+    """Every node lists in pages; a name that one of them does not know is listed all the same."""
     url = "redlock://" + ",".join(f"127.0.0.1:{server.port}" for server in redis_five)
     with Client(url, namespace=name) as client:
         leases = [client.lock(each, ttl=60).acquire() for each in NAMES]
@@ -119,7 +119,7 @@ def test_zookeeper_lists_in_pages(zookeeper_server: ZooKeeperServer, name: str) 
 
 
 def test_etcd_lists_in_pages(etcd_server: EtcdServer, name: str) -> None:
-    """One server, where others have written keys that are none of ours, and no text."""
+    """One server, which also has keys of others that are not text."""
     for tail in (b"x", b"\xff", b"%61/t", "é/t".encode(), b"\xff/t\xff", b"01/tx", b"zz/t"):
         key = f"listing/n/{name}-".encode() + tail
         etcd_server.command("kv/put", key=b64encode(key).decode(), value="")

@@ -1,4 +1,4 @@
-"""A quorum of tables in memory that are slow, silent or gone, in threads."""
+"""A quorum of tables in memory that are slow, silent or down, in threads."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ TTL = 4.0
 
 
 class Node(MemoryStore):
-    """A table that can be slow, or lose replies, or be gone."""
+    """A table that can be slow, lose replies, or be down."""
 
     gone = False
     turned_away = 0
@@ -48,7 +48,7 @@ class Node(MemoryStore):
     """Whether what it is asked is carried out, and not answered."""
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
-        """Grant, late or silently."""
+        """Grant, late or without a reply."""
         self._refuse(request.name)
         reply = await super().acquire(request, until)
         self.meanwhile()
@@ -56,12 +56,12 @@ class Node(MemoryStore):
         return reply
 
     async def release(self, release: ReleaseRequest, until: float) -> Outcome:
-        """Let go."""
+        """Release."""
         self._refuse()
         return await super().release(release, until)
 
     async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
-        """Let go."""
+        """Withdraw."""
         self._refuse(withdraw.name)
         return await super().withdraw(withdraw, until)
 
@@ -83,14 +83,14 @@ class Node(MemoryStore):
 
 
 class Five:
-    """Five tables, and what one client's ways to them are like."""
+    """Five tables, and one client's connections to them."""
 
     def __init__(self) -> None:
         self.tables = [virtual.table() for _ in range(5)]
         self.nodes: list[Node] = []
 
     def source(self) -> StoreSource:
-        """Return the quorum of all."""
+        """Return the quorum of all tables."""
 
         def maker(table: MemoryTable) -> Callable[[Runtime], Node]:
             def make(runtime: Runtime) -> Node:
@@ -107,42 +107,42 @@ class Five:
         return quorum_source(sources)
 
     async def cut_off(self, nodes: Sequence[Node]) -> None:
-        """Have nodes gone for the client whose they are, and return when it has seen that: nothing is under way."""
+        """Take nodes down for their client, and return when it has noticed and no request is under way."""
         for node in nodes:
             node.gone = True
         await soon(lambda: all(node.turned_away for node in nodes), "a client that sees all nodes gone")
 
     def forget(self) -> None:
-        """Have all tables forget everything."""
+        """Make all tables forget everything."""
         for table in self.tables:
             table._states.clear()
 
     def holders(self) -> list[int]:
-        """Return how many hold the name at each table."""
+        """Return the number of holders at each table."""
         return [table.step("name", lambda step: len(step.view("name").holders)) for table in self.tables]
 
 
 @pytest.fixture
 def five() -> Five:
-    """Return tables that this test alone uses."""
+    """Return tables that only this test uses."""
     return Five()
 
 
-def test_a_grant_that_is_hardly_valid_any_more_is_none(five: Five) -> None:
-    """Counted from before the first node was asked: who is told late must not believe in what is over."""
+def test_a_grant_that_is_hardly_valid_any_more_does_not_count(five: Five) -> None:
+    """The ttl counts from before the first request: a late reply must not give a lease that is over."""
     with virtual.stopped_clock() as clock, Client(store=five.source()) as client:
         client.lock("name", ttl=TTL).acquire().release()
-        five.nodes[4].meanwhile = partial(clock.advance, TTL * 0.75)  # the others have granted by then
+        five.nodes[4].meanwhile = partial(clock.advance, TTL * 0.75)  # the other tables have granted by then
         with pytest.raises(LockTimeout):
             client.lock("name", ttl=TTL).acquire(timeout=0)
         five.nodes[4].meanwhile = partial(clock.advance, 0.0)
-        assert not any(five.holders()), "votes that came to nothing are given back at once"
+        assert not any(five.holders()), "votes without a quorum are given back at once"
         with client.lock("name", ttl=TTL) as lease:
             assert lease.remaining() > TTL * 0.9
 
 
 def test_a_vote_that_was_not_answered_is_given_back(five: Five) -> None:
-    """And blocks nobody, oneself included: the next attempt is another one."""
+    """It blocks no contender, not even the same client: the next attempt is a new request."""
     with Client(store=five.source()) as client, Client(store=five.source()) as other:
         client.lock("name", ttl=60.0).acquire().release()
         for node in five.nodes[:3]:
@@ -155,8 +155,8 @@ def test_a_vote_that_was_not_answered_is_given_back(five: Five) -> None:
             assert lease.token > 0
 
 
-def test_who_has_waited_long_gets_a_token_of_its_own_time(five: Five) -> None:
-    """Nodes that forget do not give it one smaller than what was granted while it waited: it proposes anew."""
+def test_a_waiter_gets_a_token_of_the_time_of_its_grant(five: Five) -> None:
+    """The waiter makes a new proposal, so forgetful nodes grant no token below one that was granted while it waited."""
 
     async def main() -> None:
         async with contextlib.AsyncExitStack() as stack:
@@ -169,7 +169,7 @@ def test_who_has_waited_long_gets_a_token_of_its_own_time(five: Five) -> None:
                 await asyncio.sleep(0.01)
             nodes = [five.nodes[number : number + 5] for number in (0, 5, 10)]
             await five.cut_off(nodes[2])
-            await five.cut_off(nodes[0])  # else its holder might take up again what was forgotten
+            await five.cut_off(nodes[0])  # else its holder might reacquire what was forgotten
             five.forget()
             between = await second.lock("name", ttl=60.0).acquire(timeout=0)
             assert between.token > held.token
@@ -184,8 +184,8 @@ def test_who_has_waited_long_gets_a_token_of_its_own_time(five: Five) -> None:
     virtual.run(main)
 
 
-def test_a_node_that_was_gone_hears_what_it_missed(five: Five) -> None:
-    """What it granted, and could not be told to let go, it lets go when it is back, before it votes again."""
+def test_a_node_that_was_down_gets_the_releases_that_it_missed(five: Five) -> None:
+    """A node that was down at a release gets the release when it is back, before it votes again."""
     with Client(store=five.source()) as client:
         lease = client.lock("name", ttl=60.0).acquire()
         assert five.holders() == [1] * 5
@@ -196,8 +196,8 @@ def test_a_node_that_was_gone_hears_what_it_missed(five: Five) -> None:
         wait_until(lambda: five.holders() == [0] * 5, "all have let go")
 
 
-def test_a_renewal_heals(five: Five) -> None:
-    """Where a node has lost the lease, it gets it back."""
+def test_a_renewal_restores_votes(five: Five) -> None:
+    """A node that has lost the lease gets it back."""
     with Client(store=five.source()) as client, client.lock("name", ttl=60.0) as lease:
         for table in five.tables[:2]:
             table.step("name", lambda step: step.state.holders.clear())
@@ -208,8 +208,8 @@ def test_a_renewal_heals(five: Five) -> None:
 
 
 @pytest.mark.parametrize("extended", [False, True])
-def test_a_vote_that_was_given_again_lasts_as_long_as_the_others(five: Five, extended: bool) -> None:
-    """Two nodes forget, and are healed by the next renewal; before the one after that, two others die."""
+def test_a_restored_vote_lasts_as_long_as_the_others(five: Five, extended: bool) -> None:
+    """Two nodes forget, and the next renewal restores their votes; before the one after that, two others fail."""
 
     async def main() -> None:
         async with AsyncClient(store=five.source()) as client:
@@ -229,19 +229,19 @@ def test_a_vote_that_was_given_again_lasts_as_long_as_the_others(five: Five, ext
     virtual.run(main)
 
 
-def test_a_lease_that_lingers_is_let_go_when_somebody_else_waits(five: Five) -> None:
-    """A holder on a quorum is told, too."""
+def test_a_lease_that_lingers_is_released_for_another_waiter(five: Five) -> None:
+    """A quorum notifies the holder, too."""
     with Client(store=five.source()) as client, Client(store=five.source()) as other:
         with client.lock("name", ttl=60.0, linger=30.0) as lease:
             first = lease.token
         with client.lock("name", ttl=60.0, linger=30.0) as lease:
-            assert lease.token == first + 1, "it went on without a word to the nodes"
+            assert lease.token == first + 1, "the lease was handed off without a request to the nodes"
         with other.lock("name", ttl=60.0, timeout=30.0) as lease:
             assert lease.token > first + 1
 
 
-def test_what_the_nodes_refuse_concerns_one_name_alone(five: Five) -> None:
-    """And is an error at once, for asking again would not mend it."""
+def test_an_error_of_the_nodes_concerns_one_name_alone(five: Five) -> None:
+    """It is raised at once, because a repeated request would not help."""
     with Client(store=five.source()) as client:
         client.lock("name", ttl=TTL).acquire().release()
         for node in five.nodes[:3]:
@@ -253,8 +253,8 @@ def test_what_the_nodes_refuse_concerns_one_name_alone(five: Five) -> None:
             assert lease.token > 0
 
 
-def test_whoever_is_asked_for_a_lease_hears_it_each_time(five: Five) -> None:
-    """From how many nodes so ever."""
+def test_each_revocation_request_is_delivered_once(five: Five) -> None:
+    """The number of nodes that deliver it does not matter."""
     asked: list[int] = []
     with (
         Client(store=five.source()) as client,
@@ -267,12 +267,12 @@ def test_whoever_is_asked_for_a_lease_hears_it_each_time(five: Five) -> None:
 
 
 def take_and_release(client: Client) -> None:
-    """Wait for the name, and let it go."""
+    """Wait for the name, and release it."""
     client.lock("name", ttl=60.0, timeout=20.0).acquire().release()
 
 
 def test_waiters_of_one_owner_are_told_apart(five: Five) -> None:
-    """Several clients of one name stand in the queue."""
+    """Several clients of one owner stand in the queue."""
     with contextlib.ExitStack() as stack:
         holder = stack.enter_context(Client(store=five.source(), owner="holder"))
         alike = [stack.enter_context(Client(store=five.source(), owner="web")) for _ in range(3)]
@@ -303,7 +303,7 @@ WRONG = {
 
 @pytest.mark.parametrize("url", WRONG)
 def test_a_url_that_cannot_be_right_is_refused(url: str) -> None:
-    """With what to do about it, and without its secrets."""
+    """The error says what to do, and shows no secrets."""
     with pytest.raises(UsageError, match=WRONG[url]) as refused:
         Client(url)
     assert "s3cr3t" not in str(refused.value)
@@ -324,15 +324,15 @@ def test_a_url_that_cannot_be_right_is_refused(url: str) -> None:
         (["redis://:s3℀cr3t@a", "redis://b", "redis://c"], "is not valid"),
     ],
 )
-def test_nodes_that_cannot_be_right_are_refused(nodes: Sequence[object], says: str) -> None:
-    """A node is one server that nobody promotes."""
+def test_invalid_nodes_are_refused(nodes: Sequence[object], says: str) -> None:
+    """A node is one server without a replica to promote."""
     with pytest.raises(UsageError, match=says) as refused:
         Client(quorum=nodes)
     assert "cr3t" not in str(refused.value)
 
 
-def test_two_of_five_may_be_gone_and_three_not(five: Five) -> None:
-    """The error says which."""
+def test_two_of_five_may_be_down_but_not_three(five: Five) -> None:
+    """The error names them."""
     with Client(store=five.source(), retry_for=0.3) as client:
         client.lock("name", ttl=TTL).acquire().release()
         for node in five.nodes[:2]:
@@ -345,19 +345,19 @@ def test_two_of_five_may_be_gone_and_three_not(five: Five) -> None:
 
 
 class Absent(MemoryStore):
-    """A table whose machine says that nobody listens there, while it does."""
+    """A table whose machine refuses connections while it is down."""
 
     present = False
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
-        """Open it, if it is there."""
+        """Open the table, if it is up."""
         if not self.present:
             raise StoreUnavailable("nobody listens") from ConnectionRefusedError(errno.ECONNREFUSED, "refused")
         return await super().open(deliver, until)
 
 
-def test_nodes_that_are_there_by_now_are_found_at_once() -> None:
-    """Whoever asks again does not stand for the pause after the last attempt, nor believe in what it said."""
+def test_nodes_that_are_up_again_are_found_at_once() -> None:
+    """A new request waits for no pause after the last attempt, and does not rely on its result."""
     nodes: list[Absent] = []
 
     def make(runtime: Runtime) -> Absent:
@@ -387,8 +387,8 @@ def test_nodes_that_are_there_by_now_are_found_at_once() -> None:
         (ValueError(), False),
     ],
 )
-def test_for_whom_it_is_worth_to_wait(error: Exception, nobody: bool) -> None:
-    """Whoever is certainly not there is not worth it, however deep that is in an error."""
+def test_which_nodes_are_worth_waiting_for(error: Exception, nobody: bool) -> None:
+    """A node that certainly refuses is not, however deep the refusal is in an error."""
     outer = StoreUnavailable("it failed")
     outer.__cause__ = RuntimeError("the client failed")
     outer.__cause__.__context__ = error

@@ -26,14 +26,14 @@ FAR = 3_000_000
 
 
 class Node(MemoryStore):
-    """A table that notes what is proposed to it."""
+    """A table that records the proposals."""
 
     def __init__(self, runtime: Runtime, table: MemoryTable, proposed: list[int]) -> None:
         super().__init__(runtime, table)
         self._proposed = proposed
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
-        """Note the proposal."""
+        """Record the proposal."""
         self._proposed.append(request.proposal)
         return await super().acquire(request, until)
 
@@ -46,7 +46,7 @@ class Three:
         self.proposed: list[int] = []
 
     def source(self) -> StoreSource:
-        """Return the quorum of all."""
+        """Return the quorum of all tables."""
 
         def maker(table: MemoryTable) -> Callable[[Runtime], Node]:
             return lambda runtime: Node(runtime, table, self.proposed)
@@ -74,17 +74,17 @@ class Three:
         return sorted(table.step("name", lambda step: step.state.counter) for table in self.tables)[1]
 
     def tokens(self) -> list[int]:
-        """Return by which tokens the name is held."""
+        """Return the tokens by which the name is held."""
         return [holder.token for table in self.tables for holder in table.step("name", lambda step: step.state.holders)]
 
 
 def kind_of(token: int) -> int:
-    """Return the kind of a token, or of the first one of a range; -1 if it is not on its place in a range."""
+    """Return the kind of a token, or of the first one of a range; -1 if it is not at its place in a range."""
     return token % STEP // SPAN if token % SPAN == 0 else -1
 
 
 def agree_many_times() -> None:
-    """Acquire in two rounds again and again, and look at each token."""
+    """Acquire in two rounds repeatedly, and check each token."""
     three, kinds, last = Three(), set[int](), 0
     with virtual.stopped_clock(), Client(store=three.source()) as client:
         for number in range(ROUNDS):
@@ -93,9 +93,9 @@ def agree_many_times() -> None:
             lease = client.lock("name", ttl=60.0).acquire(timeout=0)
             assert three.tokens().count(lease.token) >= 2, "a majority has issued the token"
             assert lease.token > last, "tokens increase"
-            assert lease.token > ahead, "it is above what the tables that decided had issued"
+            assert lease.token > ahead, "it is above the tokens of the tables that decided"
             proposals = {kind_of(proposal) for proposal in three.proposed}
-            assert len(proposals) == 1, "one attempt, one proposal"
+            assert len(proposals) == 1, "one proposal for each attempt"
             assert kind_of(lease.token) == proposals.pop() >= 0, "the second round keeps the low bits of the first"
             kinds.add(kind_of(lease.token))
             last = lease.token
@@ -104,7 +104,7 @@ def agree_many_times() -> None:
 
 
 def test_an_attempt_keeps_its_low_bits_in_the_second_round() -> None:
-    """Its token has them, is above all tokens before, and a majority has issued it."""
+    """Its token has them, is above all earlier tokens, and a majority has issued it."""
     agree_many_times()
 
 
@@ -185,6 +185,6 @@ BUGS: dict[str, Callable[[], AbstractContextManager[object]]] = {
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_caught(bug: str) -> None:
-    """Either there is no majority for the token, or it is not what it should be."""
+    """Planted bugs: no majority has issued the token, or it is not the right one."""
     with BUGS[bug](), pytest.raises((AssertionError, LockTimeout)):
         agree_many_times()

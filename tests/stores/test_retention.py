@@ -1,4 +1,4 @@
-"""What a store remembers of a name that nobody uses any more, and for how long."""
+"""What a store remembers of an unused name, and for how long."""
 
 import contextlib
 from collections.abc import Callable, Coroutine, Generator, Iterator
@@ -41,7 +41,7 @@ class Bench:
 
 @contextlib.contextmanager
 def opened(bench: Bench, store: MemoryStore | SqliteStore) -> Generator[Bench]:
-    """Have a store for the time of a block, whatever fails in it."""
+    """Open a store for a block, and close it whatever fails."""
     bench.store = store
     drive(store.open(lambda notification: None, NEVER))
     try:
@@ -71,7 +71,7 @@ def ask(name: str, request_id: str) -> AcquireRequest:
 
 
 def test_a_release_is_remembered_although_its_name_is_unused(bench: Bench) -> None:
-    """A release that is asked again a minute later, after sweeps, gets the same answer; so does a late request."""
+    """A release that is repeated a minute later, after sweeps, gets the same answer; so does a late request."""
     granted = bench.do(lambda store: store.acquire(ask("name", "mine"), NEVER))
     assert isinstance(granted, Granted)
     release = ReleaseRequest("name", "mine", granted.token)
@@ -83,7 +83,7 @@ def test_a_release_is_remembered_although_its_name_is_unused(bench: Bench) -> No
 
 
 def test_a_name_is_forgotten_after_the_retention_and_its_tokens_grow_on(bench: Bench) -> None:
-    """An unused name costs nothing in the end, and its next token is larger although the wall clock went back."""
+    """An unused name costs nothing in the end; its next token is larger although the wall clock went back."""
     granted = bench.do(lambda store: store.acquire(ask("name", "mine"), NEVER))
     assert isinstance(granted, Granted)
     bench.do(lambda store: store.release(ReleaseRequest("name", "mine", granted.token), NEVER))
@@ -97,7 +97,7 @@ def test_a_name_is_forgotten_after_the_retention_and_its_tokens_grow_on(bench: B
 
 
 def use(bench: Bench, name: str) -> int:
-    """Take a name and release it a millisecond later; return its token."""
+    """Acquire a name and release it a millisecond later; return its token."""
     bench.now += SECOND // 1000
     request_id = f"at {bench.now}"
     granted = bench.do(lambda store: store.acquire(ask(name, request_id), NEVER))
@@ -110,7 +110,7 @@ def use(bench: Bench, name: str) -> int:
 
 
 def test_a_table_in_memory_remembers_few_names_that_nobody_uses() -> None:
-    """However many names are used within a moment, few are remembered; no token is given out twice."""
+    """However many names are used within a moment, few are remembered; no token is issued twice."""
     bench = Bench()
     table = MemoryTable(bench.clock, bench.clock)
     bench.store = MemoryStore(ThreadsRuntime(), table)
@@ -129,7 +129,7 @@ def test_a_table_in_memory_remembers_few_names_that_nobody_uses() -> None:
 
 
 def test_a_lock_file_forgets_names_as_fast_as_they_come(tmp_path: Path) -> None:
-    """A file in which new names are used all the time has rows for those of the last minutes, and does not grow."""
+    """A file with ever new names has rows for those of the last minutes only, and does not grow."""
     bench = Bench()
     store = SqliteStore(ThreadsRuntime(), tmp_path / "locks.db", bench.clock, bench.clock)
     rows: list[int] = []
@@ -145,7 +145,7 @@ def test_a_lock_file_forgets_names_as_fast_as_they_come(tmp_path: Path) -> None:
 
 
 def test_a_table_that_forgets_counters_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: the counters of forgotten names do not go into the floor, so a token comes again."""
+    """Planted bug: the counters of forgotten names do not go into the floor, so a token is issued twice."""
     sweep = MemoryTable._sweep
 
     def forgetful(self: MemoryTable, now: int) -> None:
@@ -158,22 +158,22 @@ def test_a_table_that_forgets_counters_is_found(monkeypatch: pytest.MonkeyPatch)
         test_a_table_in_memory_remembers_few_names_that_nobody_uses()
 
 
-def test_a_table_that_waits_for_its_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: names are looked for once a minute only, however many there are."""
+def test_a_table_that_sweeps_by_the_clock_only_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted bug: the table sweeps once a minute only, however many names there are."""
     monkeypatch.setattr("holdfast.stores.memory.REMEMBERED", 2**60)
     with pytest.raises(AssertionError, match=" <= "):
         test_a_table_in_memory_remembers_few_names_that_nobody_uses()
 
 
 def forget_whatever(self: MemoryTable, now: int) -> None:
-    """Forget the names that were used longest ago, also if somebody holds them."""
+    """Forget the names whose last use is the oldest, even if they are held."""
     for name in list(self._states)[:-REMEMBERED]:
         self._floor = max(self._floor, self._states.pop(name).counter)
     self._crowded = 2 * REMEMBERED
 
 
 def forget_the_last(self: MemoryTable, now: int) -> None:
-    """Take the counter of the last name that is forgotten for the floor, instead of the largest."""
+    """Use the counter of the last name that is forgotten as the floor, instead of the largest."""
     unused = [name for name, state in self._states.items() if state.idle_after() < now]
     for name in unused[:-REMEMBERED]:
         self._floor = self._states.pop(name).counter
@@ -182,7 +182,7 @@ def forget_the_last(self: MemoryTable, now: int) -> None:
 
 
 def look_each_time(self: MemoryTable, now: int) -> None:
-    """Forget nothing that was used within the retention, however many names there are."""
+    """Forget no name that was used within the retention, however many there are."""
     unused = [name for name, state in self._states.items() if state.idle_after() + RETENTION < now]
     for name in unused:
         self._floor = max(self._floor, self._states.pop(name).counter)
@@ -192,7 +192,7 @@ def look_each_time(self: MemoryTable, now: int) -> None:
 def test_a_table_that_sweeps_wrongly_is_found(
     sweep: Callable[[MemoryTable, int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Planted: too much is forgotten, or too little, or a token comes again."""
+    """Planted bugs: the table forgets too much or too little, or issues a token twice."""
     monkeypatch.setattr("tests.stores.test_retention.REMEMBERED", 64)
     monkeypatch.setattr("holdfast.stores.memory.REMEMBERED", 64)
     test_a_table_in_memory_remembers_few_names_that_nobody_uses()
@@ -202,7 +202,7 @@ def test_a_table_that_sweeps_wrongly_is_found(
 
 
 def test_a_file_that_sweeps_at_most_once_a_minute_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: what one turn does not get through waits for the next minute, and more come meanwhile."""
+    """Planted bug: names that one sweep leaves wait for the next minute, and more come meanwhile."""
     monkeypatch.setattr("holdfast.stores.sqlite.database.SWEEP_ON", SWEEP_EVERY)
     monkeypatch.setattr("holdfast.stores.sqlite.database.SWEEP_AT_MOST", 10)
     with pytest.raises(AssertionError, match="<="):
@@ -210,7 +210,7 @@ def test_a_file_that_sweeps_at_most_once_a_minute_is_found(tmp_path: Path, monke
 
 
 def test_a_file_that_forgets_counters_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: the counters of forgotten names do not go into the floor, so a token comes again."""
+    """Planted bug: the counters of forgotten names do not go into the floor, so a token is issued twice."""
     monkeypatch.setattr("holdfast.stores.sqlite.database.RAISE_FLOOR", "SELECT ?, ?")
     bench = Bench()
     bench.store = SqliteStore(ThreadsRuntime(), tmp_path / "locks.db", bench.clock, bench.clock)
@@ -221,7 +221,7 @@ def test_a_file_that_forgets_counters_is_found(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_store_that_forgets_too_soon_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: a release is forgotten while it may still be asked again."""
+    """Planted bug: a release is forgotten while it may still be repeated."""
     monkeypatch.setattr("holdfast.stores.memory.RETENTION", SECOND)
     monkeypatch.setattr("holdfast.stores.sqlite.database.RETENTION", SECOND)
     monkeypatch.setattr("holdfast.stores.memory.SWEEP_EVERY", SECOND)

@@ -1,4 +1,4 @@
-"""A store that keeps no queue is asked again and again, and all that holds for waiting holds there too."""
+"""A store without a queue gets repeated requests, and waiters behave as with any other store."""
 
 import threading
 from collections.abc import Callable
@@ -17,12 +17,12 @@ RETRY = 10_000
 
 
 class PolledStore(MemoryStore):
-    """A table that nobody can wait at."""
+    """A table without a queue."""
 
     capabilities = Capabilities(min_ttl=0.05, queue=False, weights=False, local=True)
 
     def __init__(self, runtime: Runtime, table: MemoryTable, asked: Callable[[], object]) -> None:
-        """Report every refusal to `asked`."""
+        """Append every refusal to `asked`."""
         super().__init__(runtime, table)
         self._asked = asked
 
@@ -48,8 +48,8 @@ def source(refused: threading.Event) -> StoreSource:
     return StoreSource("polled", PolledStore.capabilities, lambda runtime: PolledStore(runtime, table, refused.set))
 
 
-def test_a_waiter_asks_until_the_lock_is_free(source: StoreSource, refused: threading.Event) -> None:
-    """Where nothing is pushed, a waiter gets the lock all the same once it is released."""
+def test_a_waiter_repeats_its_request_until_the_lock_is_free(source: StoreSource, refused: threading.Event) -> None:
+    """Without notifications, a waiter gets the lock all the same after its release."""
     with Client(store=source) as holder, Client(store=source) as waiter, ThreadPoolExecutor(1) as pool:
         held = holder.lock("name").acquire()
         waiting = pool.submit(waiter.lock("name").acquire, 30.0)
@@ -59,7 +59,7 @@ def test_a_waiter_asks_until_the_lock_is_free(source: StoreSource, refused: thre
 
 
 def test_a_timeout_names_the_holder(source: StoreSource) -> None:
-    """A waiter that was refused until its timeout is told by whom."""
+    """The error of a waiter that was refused until its timeout names the holder."""
     with Client(store=source, owner="somebody") as holder, Client(store=source) as waiter:
         with holder.lock("name").acquire(), pytest.raises(LockTimeout, match="somebody"):
             waiter.lock("name").acquire(0.05)
@@ -68,7 +68,7 @@ def test_a_timeout_names_the_holder(source: StoreSource) -> None:
 
 
 def test_closing_the_client_ends_the_wait(source: StoreSource, refused: threading.Event) -> None:
-    """A waiter at a store without a queue notices at once that its client was closed."""
+    """A waiter at a store without a queue learns at once that its client was closed."""
     with Client(store=source) as holder, ThreadPoolExecutor(1) as pool, holder.lock("name").acquire():
         waiter = Client(store=source)
         waiting = pool.submit(waiter.lock("name").acquire, 30.0)
