@@ -40,7 +40,7 @@ ALLOWED_DRIFT = 0.0049
 """Each clock's own share of the 1 % that two clocks may drift apart."""
 
 
-EVERY_STORE = "every store"
+EVERY_STORE = "every store but a quorum"
 EMBEDDED_STORES = "memory, SQLite"
 REDIS = "Redis"
 REDIS_WITHOUT_GUARD = 'Redis with `guard="off"`'
