@@ -171,6 +171,12 @@ def test_a_waiter_that_was_cut_off_comes_back(
         if refuse:
             proxy.refuse()
         proxy.cut()
+        if refuse:
+
+            async def is_alone() -> bool:
+                return [waiter.alive for waiter in (await there.inspect("name")).waiters] == [False]
+
+            await kit.until(is_alone, "the server's word that the waiter is cut off")
         await lease.release()
         if refuse:
             assert not (await there.inspect("name")).holders, "nobody is there to be granted"
