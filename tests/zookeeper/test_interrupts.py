@@ -1,11 +1,15 @@
 """An interrupt (a signal handler that raises) does no harm to the connection, of which kazoo has a part."""
 
+import threading
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 import pytest
 
 from holdfast import Client, HoldfastError
+from holdfast.runtimes.threads import ThreadFlag, ThreadsRuntime
 from holdfast.stores.zookeeper.handler import Handler
+from holdfast.stores.zookeeper.options import access_of
 from tests.hazards.helpers import Script
 from tests.hazards.interrupting import before_the_release, sweep
 from tests.servers import ZooKeeperServer
@@ -101,3 +105,26 @@ def test_who_asks_kazoo_by_itself_is_found(zookeeper_server: ZooKeeperServer, sp
     said, errors = script.end(SWEEP)
     assert said == ""
     assert "Harm: interrupted in" in errors
+
+
+@pytest.mark.parametrize("name", ["_hurried", "event_object"])
+def test_an_interrupted_flag_can_be_used_again(name: str) -> None:
+    """A request that waits for a server sets such a flag, as does the start of kazoo; kazoo's thread needs it later."""
+
+    def use(at: int) -> Callable[[], object]:
+        handler = Handler(access_of(urlsplit("zookeeper://server")), ThreadsRuntime())
+        flags[at] = handler.event_object() if name == "event_object" else handler._hurried
+        return flags[at].set
+
+    def use_again(at: int) -> None:
+        flags[at].clear()
+        flags[at].set()
+
+    flags: dict[int, ThreadFlag] = {}
+    places = list(sweep(use))
+    assert places
+    for at, where in places:
+        thread = threading.Thread(target=use_again, args=(at,), daemon=True)
+        thread.start()
+        thread.join(TEST_TIMEOUT)
+        assert not thread.is_alive(), where

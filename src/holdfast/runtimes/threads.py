@@ -53,11 +53,12 @@ def mark() -> object:
     return marks.mark
 
 
-class ThreadEvent:
-    """A flag whose wait ends at an instant of the steady clock.
+class ThreadFlag:
+    """A flag that threads wait for.
 
     Each waiter blocks on a lock of its own, which `set` releases. This takes half the time of a threading.Event, and
-    every local hand-off needs it. A deque's append, popleft and remove are atomic.
+    every local hand-off needs it. A deque's append, popleft and remove are atomic. A signal handler that raises in
+    `set` leaves nothing locked; in a threading.Event it may leave the mutex locked for ever.
     """
 
     __slots__ = ("_raised", "_waiting")
@@ -88,8 +89,8 @@ class ThreadEvent:
         """Tell whether the flag is raised."""
         return self._raised
 
-    async def wait(self, until: float | None) -> bool:
-        """Wait for the flag until a steady instant; woken, return True even if it was lowered since."""
+    def block(self, timeout: float | None = None) -> bool:
+        """Wait for the flag for at most `timeout` seconds; woken, return True even if it was lowered since."""
         if self._raised:
             return True
         baton = threading.Lock()
@@ -98,13 +99,23 @@ class ThreadEvent:
         woken = False
         try:
             if not self._raised:  # `set` may have come before this waiter was in the deque
-                left = -1.0 if until is None else min(max(0.0, until - clocks.steady()), threading.TIMEOUT_MAX)
+                left = -1.0 if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX)
                 woken = baton.acquire(timeout=left)
         finally:
             if not woken:
                 with contextlib.suppress(ValueError):
                     self._waiting.remove(baton)
         return woken or self._raised
+
+
+class ThreadEvent(ThreadFlag):
+    """A flag whose wait ends at an instant of the steady clock."""
+
+    __slots__ = ()
+
+    async def wait(self, until: float | None) -> bool:
+        """Wait for the flag until a steady instant; woken, return True even if it was lowered since."""
+        return self.block(None if until is None else until - clocks.steady())
 
 
 class ThreadTask:

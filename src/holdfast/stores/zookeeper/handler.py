@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.contracts.runtime import Runtime
+from holdfast.runtimes.threads import ThreadFlag
 from holdfast.stores.zookeeper.attempts import CLOSED, CONNECTED, Attempts, Host, failure_of
 from holdfast.stores.zookeeper.library import Result, make_result
 from holdfast.stores.zookeeper.options import ZooKeeperAccess
@@ -160,6 +161,12 @@ class Reminder:
             each.close()
 
 
+class KazooFlag(ThreadFlag):
+    """A flag with the methods that kazoo uses. An interrupted start leaves it usable, so kazoo's thread can end."""
+
+    wait = ThreadFlag.block
+
+
 class Handler:
     """The handler that kazoo requires. kazoo's IHandler documents each method."""
 
@@ -168,7 +175,7 @@ class Handler:
     running = False
     """False, so that kazoo calls callbacks at once."""
 
-    event_object = staticmethod(threading.Event)
+    event_object = KazooFlag
     lock_object = staticmethod(threading.Lock)
     rlock_object = staticmethod(threading.RLock)
 
@@ -184,7 +191,7 @@ class Handler:
         self._opening: socket.socket | None = None
         """The socket that is being connected, if any."""
         self._pause = FIRST_PAUSE
-        self._hurried = threading.Event()
+        self._hurried = ThreadFlag()
         """Set while a request waits for a round to begin."""
         self._stopped = False
         self._posted = deque[Callable[[], None]]()
@@ -213,7 +220,7 @@ class Handler:
         pause = self._pause * (0.6 + 0.8 * self._random())
         at_least = min(pause, HURRIED_PAUSE)
         time.sleep(at_least)
-        self._hurried.wait(pause - at_least)
+        self._hurried.block(pause - at_least)
         if not self._stopped:
             self._hurried.clear()
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
