@@ -196,9 +196,12 @@ def _run(snapshot: SqlSnapshot, work: Callable[[Steps], T]) -> tuple[T, SqlWrite
 
 
 def _changed_row(before: SqlRow, step: Step) -> SqlRow | None:
-    """Return the row after a step; None if the step changed nothing but the instant of the last step."""
+    """Return the row after a step; None if the step changed nothing but the instant of the last step.
+
+    Notifications are sent by the write of their row.
+    """
     after = row_of(before.name, before.version, step.state)
-    return None if _lasting(after) == _lasting(before) else after
+    return after if step.notifications or _lasting(after) != _lasting(before) else None
 
 
 def _lasting(row: SqlRow) -> tuple[object, ...]:
