@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult
 
 from holdfast.contracts.runtime import Runtime
@@ -21,6 +21,9 @@ from holdfast.stores.mysql.options import (
     deployment_of,
     deployment_of_engine,
 )
+
+if TYPE_CHECKING:
+    from holdfast.stores.mysql.link import MakeMySqlLink
 
 __all__ = ["mysql_source", "mysql_url_source", "source_of_engine"]
 
@@ -80,13 +83,18 @@ def _make(deployment: MySqlDeployment, runtime: Runtime) -> Store:
     from holdfast.stores.mysql.database import MySqlDatabase
     from holdfast.stores.sql.store import SqlStore
 
+    link: MakeMySqlLink
     if runtime.form == "threads":
-        from holdfast.stores.mysql.threads import MySqlThreadLink as Link
+        from holdfast.stores.mysql.threads import MySqlThreadLink
+
+        link = MySqlThreadLink
     else:
         if find_spec("asyncmy") is None and deployment.connect is None:
             raise UsageError(
                 "AsyncClient needs asyncmy for MySQL, which is not installed: pip install 'holdfast[mysql]'"
             )
-        from holdfast.stores.mysql.aio import MySqlAsyncLink as Link
-    database = MySqlDatabase(runtime, deployment, Link)
+        from holdfast.stores.mysql.aio import MySqlAsyncLink
+
+        link = MySqlAsyncLink
+    database = MySqlDatabase(runtime, deployment, link)
     return SqlStore(deployment.title(), runtime, database, capabilities_of(deployment))

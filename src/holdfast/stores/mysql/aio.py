@@ -56,7 +56,8 @@ class MySqlAsyncLink(MySqlLink):
 
     async def _connect_to(self, host: str, port: int, until: float) -> MySqlConnection:
         deployment = self._deployment
-        raw = Connection(
+        make: Any = Connection  # its types are those of its defaults
+        raw = make(
             **({"unix_socket": host} if host.startswith("/") else {"host": host, "port": port}),
             user=deployment.user or None,
             password=deployment.password,

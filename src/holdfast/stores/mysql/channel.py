@@ -36,6 +36,9 @@ ANSWERING = 5.0
 TEST_SLEEP = 2.0
 """How long the sleep of the self-test would last, in seconds: a KILL QUERY must end it in half of that."""
 
+SLEEPING = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = %d AND STATE LIKE 'User sleep%%'"
+"""Tells whether a session of this user sleeps."""
+
 
 class MySqlChannel:
     """The channel of one client."""
@@ -130,7 +133,7 @@ class MySqlChannel:
 
     async def _take_lock(self, connection: MySqlConnection, name: str, until: float) -> bool:
         ((granted,),) = (await connection.run((f"SELECT GET_LOCK({text(name)}, 0)",), until))[0].rows
-        return granted == 1
+        return bool(granted == 1)
 
     async def _test(self, connection: MySqlConnection, name: str, until: float) -> str:
         """Sleep, and have the sleep ended by another connection as soon as it has begun."""
@@ -147,10 +150,8 @@ class MySqlChannel:
         with suppress(StoreError):
             for attempt in range(8):
                 await self._runtime.sleep(0.001 * 2**attempt)
-                shown = f"SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = {connection.session}"
                 with suppress(MySqlServerError):
-                    state = f"{shown} AND STATE LIKE 'User sleep%'"
-                    if (await self._link.run((state,), until))[0].rows[0][0]:
+                    if (await self._link.run((SLEEPING % connection.session,), until))[0].rows[0][0]:
                         await self.wake([name], until)
                         return
 
@@ -176,13 +177,9 @@ class MySqlChannel:
         """Connect again, and report that notifications may have been missed."""
         until = self._runtime.now() + ANSWERING
         connection = await self._link.dial(until)
-        try:
-            if not await self._take_lock(connection, self.name, until):
-                raise MySqlBroken("the lost session still holds the lock of the channel")
-        except BaseException:
-            connection.close()
-            raise
         self._connection = connection
+        if not await self._take_lock(connection, self.name, until):
+            raise MySqlBroken("the lost session still holds the lock of the channel")
         self._deliver(Notification(self.name, NotificationKind.GAP, ""))
         return connection
 

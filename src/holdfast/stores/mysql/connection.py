@@ -69,8 +69,8 @@ class MySqlConnection(ABC):
     def thread_id(self) -> int:
         """Return the id of the session that the greeting named; 0 if the driver does not say."""
         known = getattr(self._raw, "thread_id", None)
-        number = known() if callable(known) else 0
-        return number if isinstance(number, int) else int(next(iter(number), 0))  # asyncmy keeps a tuple
+        number: Any = known() if callable(known) else 0
+        return int(number[0]) if isinstance(number, tuple) else int(number)  # pyright: ignore[reportUnknownArgumentType]
 
     def abandon(self) -> None:
         """In a forked child: close this copy, without a word to the server."""

@@ -143,8 +143,8 @@ class MySqlDatabase:
         for row in rows:
             places[row.name] = len(work)
             work.append(self._do.write(row, atomic))
-            for each in write.notifications.get(row.name, ()):
-                work.append(self._do.send(each.channel, table_codec.dump_notification(each)))
+            told = write.notifications.get(row.name, ())
+            work += [self._do.send(each.channel, table_codec.dump_notification(each)) for each in told]
         if begun:
             work.append(COMMIT)
         results = await self._run(work, until)

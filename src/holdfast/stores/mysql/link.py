@@ -32,20 +32,24 @@ log = logging.getLogger("holdfast")
 LOOK_AGAIN = 0.05
 """How often a caller looks for a free connection without being woken, in seconds."""
 
-GREETING = (
+SETTINGS = (
     "SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', innodb_lock_wait_timeout = 10, "
-    "lock_wait_timeout = 10",
+    "lock_wait_timeout = 10"
+)
+"""The settings of a session. A statement that its client gave up ends by itself. Strict modes: no text is ever cut."""
+
+GREETING = (
+    SETTINGS,
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     "SELECT CONNECTION_ID(), VERSION(), @@global.read_only, @@global.innodb_flush_log_at_trx_commit",
 )
-"""The settings of a session, and what it asks its server. A statement that its client gave up ends by itself. Strict
-modes: no text is ever cut. READ COMMITTED: no statement locks a gap between rows."""
+"""What a session tells and asks its server. READ COMMITTED: no statement locks a gap between rows."""
+
+_STARTED = "SELECT UNIX_TIMESTAMP() - VARIABLE_VALUE FROM %s.GLOBAL_STATUS WHERE VARIABLE_NAME = 'Uptime'"
 
 STARTED = {
-    True: "SELECT UNIX_TIMESTAMP() - VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS "
-    "WHERE VARIABLE_NAME = 'UPTIME'",
-    False: "SELECT UNIX_TIMESTAMP() - VARIABLE_VALUE FROM performance_schema.global_status "
-    "WHERE VARIABLE_NAME = 'Uptime'",
+    True: _STARTED % "information_schema",
+    False: _STARTED.replace("GLOBAL_STATUS", "global_status") % "performance_schema",
 }
 """The statement that tells when the server started, by whether it is MariaDB."""
 

@@ -7,6 +7,7 @@ hexadecimal. So neither the character set of a connection nor its modes change w
 import re
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Any
 
 from holdfast.contracts.messages import AcquireRequest, RenewRequest
 from holdfast.stores.mysql.errors import MySqlResult, Row
@@ -47,8 +48,9 @@ ROW = (
 )
 
 READ = (
-    "SELECT $now, m.floor, m.quarantined_since, m.quarantined_until, m.timeline = $timeline AND m.started = $started "
-    f"OR m.timeline = $timeline AND $started = 0, IF(n.heads <> '', CONCAT_WS(' ', {_HEAD}), NULL), {ROW} "
+    "SELECT $now, m.floor, m.quarantined_since, m.quarantined_until, "
+    "m.timeline = $timeline AND (m.started = $started OR $started = 0), "
+    "IF(n.heads <> '', CONCAT_WS(' ', " + _HEAD + "), NULL), " + ROW + " "
     "FROM $meta AS m LEFT JOIN $names AS n ON n.name IN (%(names)s) WHERE m.one = 1"
 )
 
@@ -113,7 +115,7 @@ class MySqlStatements:
         make = partial(expand, schema="", prefix=prefix)
         self._read, self._acquire, self._make = make(READ), make(ACQUIRE), make(MAKE)
         self._release, self._renew, self._write, self._send = make(RELEASE), make(RENEW), make(WRITE), make(SEND)
-        self._same = make(f"SELECT COUNT(*) INTO {SAME} FROM $names WHERE %s FOR UPDATE")
+        self._same = make("SELECT COUNT(*) INTO @holdfast_same FROM $names WHERE %s FOR UPDATE")
         self.look = make("SELECT layout, longest_ttl FROM $meta")
         self._lengthen = make("UPDATE $meta SET longest_ttl = %d WHERE longest_ttl < %d")
         self._begin_quarantine = make(
@@ -280,21 +282,28 @@ def read_snapshot(result: MySqlResult, names: Sequence[str]) -> SqlSnapshot:
 
 
 def _read_row(cells: Row) -> SqlRow:
+    name, version, counter, plain, request_id, holder, *others = cells
+    ttl, lock_delay, granted_at, expires_at, last_released, tombstones, used_at, idle_after, state, heads = others
     return SqlRow(
-        read_text(cells[0]),
-        int(cells[1]),
-        int(cells[2]),
-        bool(cells[3]),
-        read_text(cells[4]),
-        read_text(cells[5]),
-        *(int(cell) for cell in cells[6:10]),
-        *(read_text(cell) for cell in cells[10:12]),
-        int(cells[12]),
-        int(cells[13]),
-        *(read_text(cell) for cell in cells[14:]),
+        read_text(name),
+        int(version),
+        int(counter),
+        bool(plain),
+        read_text(request_id),
+        read_text(holder),
+        int(ttl),
+        int(lock_delay),
+        int(granted_at),
+        int(expires_at),
+        read_text(last_released),
+        read_text(tombstones),
+        int(used_at),
+        int(idle_after),
+        read_text(state),
+        read_text(heads),
     )
 
 
-def read_text(cell: object) -> str:
+def read_text(cell: Any) -> str:  # noqa: ANN401 - bytes of one kind or another
     """Read a text, which is bytes in the tables."""
-    return cell if isinstance(cell, str) else bytes(cell).decode()  # type: ignore[call-overload, no-any-return]
+    return cell if isinstance(cell, str) else bytes(cell).decode()

@@ -22,8 +22,7 @@ class MySqlThreadConnection(MySqlConnection):
         raw, left = self._raw, until - clocks.steady()
         if left <= 0:
             raise TimeoutError
-        if hasattr(raw, "_read_timeout"):  # PyMySQL sets the timeout of its socket to these
-            raw._read_timeout = raw._write_timeout = max(left, SHORTEST)
+        _limit(raw, left)
         cursor = raw.cursor()
         cursor.execute(text)
         while True:
@@ -55,26 +54,26 @@ class MySqlThreadLink(MySqlLink):
     """The connections of the threads of one client."""
 
     async def _connect_to(self, host: str, port: int, until: float) -> MySqlConnection:
-        left = until - clocks.steady()
-        raw = pymysql.Connection(**self._keywords(), host=host, ssl_disabled=self._deployment.tls is None)
+        raw = pymysql.Connection(**self._keywords(host))
         connected = _dial(host, port, until)
         try:
             self.reached = True
-            timeouts: Any = raw
-            timeouts._read_timeout = timeouts._write_timeout = max(min(left, until - clocks.steady()), SHORTEST)
+            _limit(raw, until - clocks.steady())
             raw.connect(connected)
         except BaseException:
             connected.close()
             raise
         return MySqlThreadConnection(raw, "", several=True)
 
-    def _keywords(self) -> dict[str, Any]:
+    def _keywords(self, host: str) -> dict[str, Any]:
         deployment = self._deployment
         return {
+            "host": host,
             "user": deployment.user or None,
             "password": deployment.password,
             "database": deployment.database,
             "ssl": deployment.tls,
+            "ssl_disabled": deployment.tls is None,
             "client_flag": MULTI_STATEMENTS,
             "charset": "utf8mb4",
             "autocommit": None,
@@ -92,6 +91,12 @@ class MySqlThreadLink(MySqlLink):
                 "give a factory of blocking connections, as pymysql.connect"
             )
         return MySqlThreadConnection(raw, "", several=False)
+
+
+def _limit(raw: Any, left: float) -> None:  # noqa: ANN401 - of any driver
+    """Have PyMySQL end what takes longer: it gives its socket these timeouts. Other drivers have their own."""
+    if hasattr(raw, "_read_timeout"):
+        raw._read_timeout = raw._write_timeout = max(left, SHORTEST)  # noqa: SLF001 - it has no public way
 
 
 def _dial(host: str, port: int, until: float) -> socket.socket:
