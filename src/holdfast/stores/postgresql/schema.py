@@ -29,6 +29,7 @@ FUNCTIONS = (
     "begin_quarantine(bigint, boolean)",
     "wait_for_log()",
     "read(text[], bigint, boolean)",
+    "lock(text[], bigint, boolean)",
     "acquire(text, text, text, bigint, bigint, bigint, bigint, bigint, boolean)",
     "release(text, text, bigint, boolean)",
     "renew(text[], text[], bigint[], bigint[])",

@@ -95,6 +95,14 @@ BEGIN
     FROM @meta AS m CROSS JOIN unnest(in_names) AS wanted (name) LEFT JOIN @names AS n ON n.name = wanted.name;
 END $$;
 
+-- The same, after the rows are locked: SqlDatabase.transact.
+CREATE OR REPLACE FUNCTION @lock(in_names text[], in_longest_ttl bigint, in_strict boolean) RETURNS SETOF @snapshot
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM @names WHERE name = ANY (in_names) ORDER BY name FOR UPDATE;
+    RETURN QUERY SELECT * FROM @read(in_names, in_longest_ttl, in_strict);
+END $$;
+
 -- Grant a plain row that is free: SqlDatabase.acquire. Returns the token; or 0 and the row.
 CREATE OR REPLACE FUNCTION @acquire(
     in_name text, in_request_id text, in_holder text, in_ttl bigint, in_lock_delay bigint, in_proposal bigint,

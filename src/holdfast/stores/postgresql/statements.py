@@ -33,6 +33,7 @@ class PgStatements:
         self.release = make("release", "SELECT released, (row_found).* FROM @release($1, $2, $3, $4)")
         self.renew = make("renew", "SELECT * FROM @renew($1, $2, $3, $4)")
         self.read = make("read", "SELECT * FROM @read($1, $2, $3)")
+        self.lock = make("lock", "SELECT * FROM @lock($1, $2, $3)")
         places = ", ".join(f"${place}" for place in range(1, 20))
         self.write = make("write", f"SELECT unnest(@write({places}))")
         self.sweep = make("sweep", "SELECT @sweep($1, $2, $3)")

@@ -14,6 +14,9 @@ from typing import Protocol
 from holdfast.contracts.messages import AcquireRequest, Notification, RenewRequest
 from holdfast.stores.sql.rows import SqlRow
 
+LOCKED_FOR = 1.0
+"""For how many seconds at most a client that stands still keeps a row from the others."""
+
 
 @dataclass(slots=True)
 class SqlSnapshot:
@@ -75,6 +78,14 @@ class SqlDatabase(Protocol):
 
     async def write(self, write: SqlWrite, until: float) -> frozenset[str]:
         """Write the rows that still have the version that they replace; return their names. Then send notifications."""
+        ...
+
+    async def transact(self, names: Sequence[str], work: Callable[[SqlSnapshot], SqlWrite], until: float) -> bool:
+        """Lock the rows of some names, in the order of the names, and write what `work` makes of their snapshot.
+
+        Return whether it was written: not if a row was not there, and another client was faster to make it. `work` does
+        not wait; if the client stands still in it nevertheless, the database ends the transaction after LOCKED_FOR.
+        """
         ...
 
     async def names(self, prefix: str, after: str, most: int, until: float) -> list[str]:

@@ -2,9 +2,10 @@
 
 The usual grant, renewal and release of a lock are one statement each, which the database carries out alone. Everything
 else (somebody waits, a semaphore, a withdrawn request) is a step of the grant table in the client: read the row and the
-database's clock, take the step at that instant, and write the row if nobody has written it meanwhile. No row is locked
-while the client thinks, so a client that stands still blocks nobody. Both ways are atomic at one instant of the
-database's clock: no other step comes between the read and the write.
+database's clock, take the step at that instant, and write the row if nobody has written it meanwhile. If somebody has,
+the step is taken again on the locked row, so that no client starves; a client that stands still keeps the lock for
+a second at most. All ways are atomic at one instant of the database's clock: no other step comes between the read and
+the write.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +25,7 @@ from holdfast.contracts.messages import (
 )
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Capabilities
-from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.errors import StoreError
 from holdfast.outcome import Outcome
 from holdfast.stores.sql.database import SqlDatabase, SqlSnapshot, SqlWrite
 from holdfast.stores.sql.rows import SqlRow, is_plain_request, row_of, state_of
@@ -32,10 +33,6 @@ from holdfast.stores.tabled import Steps, TabledStore
 from holdfast.table.step import Step
 
 T = TypeVar("T")
-
-FIRST_PAUSE = 0.001
-LONGEST_PAUSE = 0.05
-"""The pauses between two tries at a row that other clients keep writing, in seconds."""
 
 PAGE = 1000
 """How many names one request lists."""
@@ -132,24 +129,24 @@ class SqlStore(TabledStore):
     async def _take(
         self, snapshot: SqlSnapshot, work: Callable[[Steps], T], until: float, *, atomic: bool = False
     ) -> T:
-        """Take a step on a snapshot and write what it changed; take it again if another client was faster.
+        """Take a step on a snapshot and write what it changed; if another client was faster, take it on locked rows.
 
         A step that is not `atomic` may be written in parts, and must do no harm if it is taken twice.
         """
-        pause = FIRST_PAUSE
-        while True:
-            result, write = _run(snapshot, work)
-            write.atomic = atomic
-            if not write.rows or len(await self._database.write(write, until)) == len(write.rows):
-                return result
-            if (left := until - self._runtime.now()) <= 0:
-                raise StoreUnavailable(
-                    f"{self._title}: other clients kept changing {write.rows[0].name!r} until the request timed out: "
-                    "raise `timeout` or `operation_timeout`"
-                )
-            await self._runtime.sleep(min(left, pause * self._runtime.random()))
-            pause = min(2 * pause, LONGEST_PAUSE)
-            snapshot = await self._database.read([each.name for each in snapshot.rows], until)
+        result, write = _run(snapshot, work)
+        write.atomic = atomic
+        if not write.rows or len(await self._database.write(write, until)) == len(write.rows):
+            return result
+        results = [result]
+
+        def take(locked: SqlSnapshot) -> SqlWrite:
+            results[0], write = _run(locked, work)
+            return write
+
+        names = [each.name for each in snapshot.rows]
+        while not await self._database.transact(names, take, until):
+            pass  # another client has made one of the rows: now it is there, and can be locked
+        return results[0]
 
     # -- what changes nothing ------------------------------------------------------------------------------
 
