@@ -1,6 +1,7 @@
 """MySQL keeps every guarantee, by a URL as well as by connections that the user makes."""
 
 import asyncio
+from typing import Any
 from urllib.parse import urlsplit
 
 import asyncmy
@@ -37,7 +38,7 @@ class TestFactory(StoreConformance):
         parts = urlsplit(mariadb_server.url)
 
         def connect() -> object:
-            keywords = {
+            keywords: dict[str, Any] = {
                 "host": parts.hostname,
                 "port": parts.port,
                 "user": parts.username,

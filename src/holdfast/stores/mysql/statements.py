@@ -118,7 +118,10 @@ class MySqlStatements:
         self._same = make("SELECT COUNT(*) INTO @holdfast_same FROM $names WHERE %s FOR UPDATE")
         self._lock = make("SELECT 1 FROM $names WHERE name IN (%s) ORDER BY name FOR UPDATE")
         self.look = make("SELECT layout, longest_ttl FROM $meta")
-        self._lengthen = make("UPDATE $meta SET longest_ttl = %d WHERE longest_ttl < %d")
+        self._lengthen = make(
+            "UPDATE $meta SET started = IF(longest_ttl = 0 AND started = 0, $started, started), longest_ttl = %d "
+            "WHERE longest_ttl < %d"
+        )
         self._begin_quarantine = make(
             "UPDATE $meta SET quarantined_since = $now, quarantined_until = $now + GREATEST(longest_ttl, %d), "
             "timeline = $timeline, started = IF($started = 0, started, $started) "
@@ -243,7 +246,7 @@ class MySqlStatements:
     # -- the server --------------------------------------------------------------------------------------------
 
     def lengthen(self, longest_ttl: int) -> str:
-        """Note the longest ttl of a client."""
+        """Note the longest ttl of a client; the first one of all also notes when the server started."""
         return self._lengthen % (longest_ttl, longest_ttl)
 
     def begin_quarantine(self, longest_ttl: int) -> str:
