@@ -56,6 +56,8 @@ def store_source(url: object = None) -> StoreSource:
         from holdfast.stores.redis import redis_source
 
         return redis_source(url)
+    if (pool := _source_of_pool(url)) is not None:
+        return pool
     url = _from_environment() if url is None else url
     if url is None:
         return _default()
@@ -68,6 +70,18 @@ def store_source(url: object = None) -> StoreSource:
     if make is None:
         raise UsageError(f"no store has the scheme {parts.scheme!r}; {_known_like(parts)}")
     return make(parts)
+
+
+def _source_of_pool(pool: object) -> StoreSource | None:
+    """Return the source of stores in the database of a pool or an engine of the user's; None if it is neither."""
+    dialect = getattr(getattr(getattr(pool, "sync_engine", pool), "dialect", None), "name", None)
+    if dialect == "postgresql" or hasattr(pool, "conninfo"):
+        require("the PostgreSQL store", ("psycopg",), "postgresql")
+        load(POSTGRESQL)
+        from holdfast.stores.postgresql import postgresql_source
+
+        return postgresql_source(pool)
+    return None
 
 
 def _from_environment() -> str | None:

@@ -28,6 +28,7 @@ from holdfast.contracts.store import Capabilities
 from holdfast.errors import StoreError
 from holdfast.outcome import Outcome
 from holdfast.stores.sql.database import SqlDatabase, SqlSnapshot, SqlWrite
+from holdfast.stores.sql.polling import acquire_by_polling
 from holdfast.stores.sql.rows import SqlRow, is_plain_request, row_of, state_of
 from holdfast.stores.tabled import Steps, TabledStore
 from holdfast.table.step import Step
@@ -78,12 +79,15 @@ class SqlStore(TabledStore):
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
         """Grant a free name by one statement; else take a step."""
-        if not is_plain_request(request):
-            return await super().acquire(request, until)
-        granted = await self._database.acquire(request, until)
-        if isinstance(granted, int):
-            return Granted(granted, request.ttl)
-        return await self._take(granted, lambda steps: steps.on(request.name).acquire(request), until)
+        if is_plain_request(request):
+            granted = await self._database.acquire(request, until)
+            if isinstance(granted, int):
+                return Granted(granted, request.ttl)
+        else:
+            granted = await self._database.read([request.name], until)
+        if request.channel:
+            return await self._take(granted, lambda steps: steps.on(request.name).acquire(request), until)
+        return await self._take(granted, lambda steps: acquire_by_polling(steps.on(request.name), request), until)
 
     async def release(self, release: ReleaseRequest, until: float) -> Outcome:
         """Release a name for which nobody waits by one statement; else take a step."""
