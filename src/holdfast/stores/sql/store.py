@@ -18,6 +18,7 @@ from holdfast.contracts.messages import (
     NameView,
     Notification,
     Page,
+    Queued,
     ReleaseRequest,
     RenewReply,
     RenewRequest,
@@ -83,6 +84,8 @@ class SqlStore(TabledStore):
             granted = await self._database.acquire(request, until)
             if isinstance(granted, int):
                 return Granted(granted, request.ttl)
+            if isinstance(granted, Queued):
+                return granted
         else:
             granted = await self._database.read([request.name], until)
         if request.channel:
@@ -137,14 +140,14 @@ class SqlStore(TabledStore):
 
         A step that is not `atomic` may be written in parts, and must do no harm if it is taken twice.
         """
-        result, write = _run(snapshot, work)
+        result, write = _run(snapshot, work, queues=self._database.queues)
         write.atomic = atomic
         if not write.rows or len(await self._database.write(write, until)) == len(write.rows):
             return result
         results = [result]
 
         def take(locked: SqlSnapshot) -> SqlWrite:
-            results[0], write = _run(locked, work)
+            results[0], write = _run(locked, work, queues=self._database.queues)
             return write
 
         names = [each.name for each in snapshot.rows]
@@ -157,7 +160,7 @@ class SqlStore(TabledStore):
     async def inspect(self, name: str, until: float) -> NameView:
         """Return the state of one name, from a snapshot."""
         snapshot = await self._database.read([name], until)
-        return _run(snapshot, lambda steps: steps.on(name).view(name))[0]
+        return _run(snapshot, lambda steps: steps.on(name).view(name), queues=False)[0]
 
     async def names(self, prefix: str, until: float, rest: object = None) -> Page:
         """Return a page of the names in use, sorted by their bytes."""
@@ -180,7 +183,7 @@ class SqlStore(TabledStore):
                 self._sweep_at = now + SWEEP_ON
 
 
-def _run(snapshot: SqlSnapshot, work: Callable[[Steps], T]) -> tuple[T, SqlWrite]:
+def _run(snapshot: SqlSnapshot, work: Callable[[Steps], T], *, queues: bool) -> tuple[T, SqlWrite]:
     """Take a step on a snapshot; return its result, and what is to be written."""
     rows = {row.name: row for row in snapshot.rows}
     steps = Steps(
@@ -191,17 +194,19 @@ def _run(snapshot: SqlSnapshot, work: Callable[[Steps], T]) -> tuple[T, SqlWrite
         (snapshot.quarantined_until, snapshot.quarantined_since),
     )
     result = work(steps)
-    changed = [row for name, step in steps.taken.items() if (row := _changed_row(rows[name], step)) is not None]
+    changed = [
+        row for name, step in steps.taken.items() if (row := _changed_row(rows[name], step, queues=queues)) is not None
+    ]
     notifications = {name: step.notifications for name, step in steps.taken.items() if step.notifications}
     return result, SqlWrite(snapshot.now, changed, notifications)
 
 
-def _changed_row(before: SqlRow, step: Step) -> SqlRow | None:
+def _changed_row(before: SqlRow, step: Step, *, queues: bool) -> SqlRow | None:
     """Return the row after a step; None if the step changed nothing but the instant of the last step.
 
     Notifications are sent by the write of their row.
     """
-    after = row_of(before.name, before.version, step.state)
+    after = row_of(before.name, before.version, step.state, queues=queues)
     return after if step.notifications or _lasting(after) != _lasting(before) else None
 
 
@@ -216,5 +221,6 @@ def _lasting(row: SqlRow) -> tuple[object, ...]:
         row.expires_at,
         row.last_released,
         row.tombstones,
+        row.queue,
         state,
     )
