@@ -7,7 +7,7 @@ processes that use them.
 
 import warnings
 from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module

@@ -181,7 +181,7 @@ def _row(case: Case, contests: Sequence[Contest]) -> Row:
 
 
 def _faster(kind: str, found: Mapping[Case, Sequence[Contest]]) -> list[Bound]:
-    """Compare the rate of threads, which most users have, with the fastest peer's, in each crowd without a hold time."""
+    """Compare the rate of threads with the fastest peer's, in each crowd without a hold time."""
     bounds: list[Bound] = []
     for case in found:
         if case.label != THREADS or case.crowd.hold:
@@ -240,10 +240,11 @@ def _contend_in_threads(handles: Sequence[Handle], hold: float, until: float) ->
     if len(handles) == 1:
         return [contend(handles[0], hold, until)]
     shares: list[Share] = []
-    threads = [
-        threading.Thread(target=lambda each: shares.append(contend(each, hold, until)), args=(handle,), daemon=True)
-        for handle in handles
-    ]
+
+    def work(handle: Handle) -> None:
+        shares.append(contend(handle, hold, until))
+
+    threads = [threading.Thread(target=work, args=(handle,), daemon=True) for handle in handles]
     for thread in threads:
         thread.start()
     for thread in threads:

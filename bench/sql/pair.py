@@ -1,15 +1,17 @@
 """The cost of one uncontended pair of acquire and release in PostgreSQL, MySQL and memcached."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from bench.contenders import Handle
 from bench.harness import Bound, Report, Size, ratios
 from bench.sql import contenders, floor
-from bench.sql.contenders import ADVISORY, AWAITED, PEERS, ROWS, SESSIONS, THREADS, one, url_of
+from bench.sql.contenders import AWAITED, PEERS, ROWS, SESSIONS, one, url_of
 from bench.sql.servers import MEMCACHED, MYSQL, POSTGRESQL, running
 from bench.timing import Measure, awaiting, blocking, measure_pairs, pair_report
-from bench.contenders import Handle
+
+Bench = Callable[[Size, Path], Report]
 
 ROWS_OVER_BARE = 3.0
 SESSIONS_OVER_BARE = 1.5
@@ -43,9 +45,8 @@ def run(kind: str, size: Size, folder: Path) -> Report:
         measures |= {label: _open_floor(stack, kind, label, place.url) for label in FLOORS[kind]}
         medians = measure_pairs(measures, size.pairs, size.pair_rounds)
     bare = FLOORS[kind][:1]
-    report = pair_report(
-        f"{kind}_pair", medians, contenders.MEANINGS | floor.MEANINGS, {"over bare": label for label in bare}
-    )
+    columns = {"over bare": bare[0]} if bare else {}
+    report = pair_report(f"{kind}_pair", medians, contenders.MEANINGS | floor.MEANINGS, columns)
     report.bounds = [bound for label in bare for bound in _bounds(kind, medians, label)]
     report.notes = [f"the server is {place.version}", *lineup.notes]
     return report
@@ -94,6 +95,11 @@ def _why(label: str, medians: Mapping[str, Sequence[float]], bare: str) -> str:
 
 def best_peer(medians: Mapping[str, Sequence[float]], bare: str) -> str:
     """Return how long the pair of the fastest peer takes, compared with a floor."""
-    peers = {label: ratios(medians[label], medians[bare]).median for each in PEERS.values() for label in each if label in medians}
+    peers = {
+        label: ratios(medians[label], medians[bare]).median
+        for each in PEERS.values()
+        for label in each
+        if label in medians
+    }
     label = min(peers, key=lambda each: peers[each])
     return f"{peers[label]:.2f} of it ({label})"

