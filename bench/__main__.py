@@ -56,12 +56,6 @@ BENCHES: dict[str, Callable[[Size, Path], Report]] = {
     "postgresql_pair": bench.sql.pair.postgresql,
     "postgresql_hot": bench.sql.hot.postgresql,
     "postgresql_handoff": bench.sql.handoff.postgresql,
-    "mysql_pair": bench.sql.pair.mysql,
-    "mysql_hot": bench.sql.hot.mysql,
-    "mysql_handoff": bench.sql.handoff.mysql,
-    "memcached_pair": bench.sql.pair.memcached,
-    "memcached_hot": bench.sql.hot.memcached,
-    "memcached_handoff": bench.sql.handoff.memcached,
 }
 
 
