@@ -33,12 +33,13 @@ DONE = frozenset({pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK})
 class PgStatement:
     """A statement that is prepared once on each connection."""
 
-    __slots__ = ("name", "text")
+    __slots__ = ("name", "optional", "text")
 
-    def __init__(self, name: str, text: str) -> None:
-        """Name it, for the server."""
+    def __init__(self, name: str, text: str, optional: int = 0) -> None:
+        """Name it, for the server. If the column `optional` is NULL, so are all after it: they are not read then."""
         self.name = name.encode()
         self.text = text.encode()
+        self.optional = optional
 
 
 class PgConnection:
@@ -110,6 +111,8 @@ class PgConnection:
             result = yield from self._result()
         except OperationalError as error:
             raise PgBroken(_text(error)) from error
+        if (optional := statement.optional) and result.get_value(0, optional) is None:
+            return [tuple([result.get_value(0, column) for column in range(optional)])]
         return _table(result)
 
     def run_script(self, text: str) -> Generator[int, None, Table]:

@@ -26,15 +26,16 @@ class PgStatements:
     def __init__(self, schema: str, prefix: str) -> None:
         """Write them."""
 
-        def make(name: str, text: str) -> PgStatement:
-            return PgStatement(f"holdfast_{name}", expand(text, schema, prefix))
+        def make(name: str, text: str, optional: int = 0) -> PgStatement:
+            return PgStatement(f"holdfast_{name}", expand(text, schema, prefix), optional)
 
         self.acquire = make(
             "acquire",
             "SELECT token, place, last_token, rest, (row_found).* "
             "FROM @acquire($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+            4,
         )
-        self.release = make("release", "SELECT released, (row_found).* FROM @release($1, $2, $3, $4)")
+        self.release = make("release", "SELECT released, (row_found).* FROM @release($1, $2, $3, $4)", 1)
         self.renew = make("renew", "SELECT * FROM @renew($1, $2, $3, $4)")
         self.read = make("read", "SELECT * FROM @read($1, $2, $3)")
         self.lock = make("lock", "SELECT * FROM @lock($1, $2, $3)")
