@@ -3,6 +3,7 @@
 from tests.servers.clock import Clock
 from tests.servers.cluster import Cluster, ClusterNode
 from tests.servers.etcd import EtcdEnsemble, EtcdServer
+from tests.servers.memcached import MemcachedServer
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer, five_nodes
 from tests.servers.sentinel import Sentinel, SentinelGroup
@@ -18,6 +19,7 @@ __all__ = [
     "ClusterNode",
     "EtcdEnsemble",
     "EtcdServer",
+    "MemcachedServer",
     "Proxy",
     "RedisServer",
     "RedisTlsServer",

@@ -17,6 +17,7 @@ from tests.servers import (
     Cluster,
     EtcdEnsemble,
     EtcdServer,
+    MemcachedServer,
     RedisServer,
     RedisTlsServer,
     SentinelGroup,
@@ -159,3 +160,11 @@ def etcd_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdEnse
     with EtcdEnsemble(tmp_path_factory.mktemp("etcd-ensemble")) as ensemble:
         _started["etcd_ensemble"] = [ensemble]
         yield ensemble
+
+
+@pytest.fixture(scope="session")
+def memcached_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemcachedServer]:
+    """Run one memcached server."""
+    with MemcachedServer(tmp_path_factory.mktemp("memcached")) as server:
+        _started["memcached_server"] = [server]
+        yield server
