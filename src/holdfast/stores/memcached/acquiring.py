@@ -113,7 +113,7 @@ class MemcachedAcquirer:
             delay,
             self._wall(),
             request.owner,
-            name=self._items.name_to_record(request.name),
+            name=self._items.place(request.name).name,
         )
 
     def _granted(self, name: str, record: LockRecord, version: ItemVersion, sent: float) -> Granted:

@@ -1,7 +1,7 @@
 """The link to memcached for asyncio: one connection for each server, which carries all requests of the event loop."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.stores.memcached import errors
@@ -10,10 +10,8 @@ from holdfast.stores.memcached.greeting import QUESTIONS, server_of_greeting
 from holdfast.stores.memcached.link import MemcachedAddress, MemcachedAnswer, MemcachedRequest, MemcachedServer
 from holdfast.stores.memcached.options import MemcachedDeployment
 from holdfast.stores.memcached.pipeline import MemcachedPipeline
+from holdfast.stores.memcached.protocol import MetaReply
 from holdfast.transport.dial import dial_in_loop
-
-if TYPE_CHECKING:
-    from holdfast.stores.memcached.protocol import MetaReply
 
 CLOSING = 1.0
 """How long to wait for the event loop to close the sockets, in seconds."""
@@ -44,6 +42,11 @@ class MemcachedAsyncLink:
         if process and pipeline.server.process != process:
             return None
         return await self._exchange(pipeline, address, request, until)
+
+    async def command(self, address: MemcachedAddress, packed: bytes, until: float, process: str) -> MetaReply | None:
+        """Send one command on the connection to the server."""
+        answer = await self.exchange(address, MemcachedRequest(packed), until, process)
+        return None if answer is None else answer.replies[0]
 
     async def server(self, address: MemcachedAddress, until: float) -> MemcachedServer:
         """Return what a server says of itself."""

@@ -38,6 +38,8 @@ class Place(NamedTuple):
 
     key: bytes
     address: MemcachedAddress
+    name: str
+    """What the record contains as the name: "" if the name stands in the key."""
 
 
 class ItemVersion(NamedTuple):
@@ -99,16 +101,14 @@ class Items:
             if len(self._places) >= MOST_PLACES:
                 self._places.clear()
             key = key_of(self._prefix, name)
-            place = self._places[name] = Place(key, server_of(key, self._addresses))
+            place = self._places[name] = Place(
+                key, server_of(key, self._addresses), "" if stands_in_key(name) else name
+            )
         return place
-
-    def name_to_record(self, name: str) -> str:
-        """Return what the record of a name contains as its name."""
-        return "" if stands_in_key(name) else name
 
     async def look(self, name: str, until: float) -> SeenItem:
         """Return the record of a name, and its version."""
-        key, address = self.place(name)
+        key, address, _ = self.place(name)
         answer = await self._link.exchange(address, MemcachedRequest(pack_look(key)), until)
         return NOTHING if answer is None else self.seen(name, address, answer.replies[0], answer.server.process)
 
@@ -118,7 +118,7 @@ class Items:
         A server that does not evict deletes an item that it has no memory to replace, also if it would not have
         replaced it. So such a server is asked first.
         """
-        key, address = self.place(name)
+        key, address, _ = self.place(name)
         look, add = pack_look(key), pack_add(key, record.to_bytes(), seconds)
         if not (await self._link.server(address, until)).evicts:
             seen = await self.look(name, until)
@@ -134,10 +134,10 @@ class Items:
         self, name: str, record: LockRecord, seconds: int, version: ItemVersion, until: float
     ) -> ItemVersion | None:
         """Replace the record of a name if it is still that of `version`; return its new version, or None."""
-        key, address = self.place(name)
-        request = MemcachedRequest(pack_swap(key, record.to_bytes(), seconds, version.cas))
-        answer = await self._link.exchange(address, request, until, version.process)
-        return None if answer is None else self.stored(address, answer.replies[0], answer.server.process)
+        key, address, _ = self.place(name)
+        cas, process = version
+        reply = await self._link.command(address, pack_swap(key, record.to_bytes(), seconds, cas), until, process)
+        return None if reply is None else self.stored(address, reply, process)
 
     async def swap_all(
         self, address: MemcachedAddress, swaps: Sequence[bytes], process: str, until: float
@@ -156,7 +156,8 @@ class Items:
     def stored(self, address: MemcachedAddress, reply: MetaReply, process: str) -> ItemVersion | None:
         """Return the version of an item that was stored; None if the condition does not hold. Raises StoreError."""
         if reply.code == STORED:
-            if (cas := reply.flag(b"c")) in {b"", b"0"}:
+            cas = reply.flag(b"c")
+            if cas == b"0" or not cas:
                 raise errors.without_cas(address)
             return ItemVersion(cas, process)
         if reply.code in REFUSED:
@@ -175,6 +176,6 @@ class Items:
             raise errors.foreign(address, name) from None
         if left < 0:  # Holdfast stores no item for ever
             raise errors.foreign(address, name)
-        if record.name != self.name_to_record(name):
+        if record.name != self.place(name).name:
             raise errors.collision(address, name)
         return SeenItem(record, ItemVersion(reply.flag(b"c"), process), left)

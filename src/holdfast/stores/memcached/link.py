@@ -65,6 +65,10 @@ class MemcachedLink(Protocol):
         """
         ...
 
+    async def command(self, address: MemcachedAddress, packed: bytes, until: float, process: str) -> MetaReply | None:
+        """Send one command to a server, and return its reply: `exchange` for the usual case, which costs less."""
+        ...
+
     async def server(self, address: MemcachedAddress, until: float) -> MemcachedServer:
         """Return what a server says of itself, from a connection to it."""
         ...

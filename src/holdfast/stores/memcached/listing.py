@@ -97,7 +97,7 @@ class MemcachedListing:
         except ValueError:  # of another program
             return ""
         name = name_in(key.decode(), self._prefix) or record.name
-        if self._items.place(name) != (key, address):  # left from before the list of servers was changed
+        if self._items.place(name)[:2] != (key, address):  # left from before the list of servers was changed
             return ""
         left = seen.blocked_for() if record.state is RecordState.KEPT else seen.lease_left()
         return name if left > 0 else ""

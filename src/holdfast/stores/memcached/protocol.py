@@ -32,14 +32,14 @@ class MetaReply(NamedTuple):
 
     def flag(self, letter: bytes) -> bytes:
         """Return the value of a flag as `c` in `HD c123`; b"" if the reply has no such flag."""
-        for word in self.rest.split():
-            if word.startswith(letter):
+        for word in self.rest.split(b" "):
+            if word[:1] == letter:
                 return word[1:]
         return b""
 
     def goes_on(self) -> bool:
         """Tell whether the connection can carry further requests after this reply."""
-        return self.code in CODES or self.code.startswith(b"key=")
+        return self.code in CODES or self.code[:4] == b"key="
 
     def line(self) -> str:
         """Return the reply's line, for errors."""

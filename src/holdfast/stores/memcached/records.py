@@ -22,7 +22,7 @@ LONGEST_ITEM = 30 * 86_400
 LONGEST_DELAY = 14 * 86_400
 """The longest lock delay and the longest `min_hold` after a release, in seconds."""
 
-FORMAT = b"holdfast1"
+FORMAT = "holdfast1"
 
 
 class RecordState(StrEnum):
@@ -64,28 +64,19 @@ class LockRecord:
 
     def to_bytes(self) -> bytes:
         """Return the value of the item."""
-        owner = self.owner.encode("utf-8", "backslashreplace")
-        return b"%b %b %b %d %d %d %d %d %d %d\n%b%b" % (
-            FORMAT,
-            self.state.encode(),
-            self.request_id.encode() or b"-",
-            self.token,
-            self.ttl,
-            self.delay,
-            self.granted_at,
-            self.retention,
-            self.revoking,
-            len(owner),
-            owner,
-            self.name.encode(),
-        )
+        owner = self.owner
+        size = len(owner if owner.isascii() else owner.encode("utf-8", "replace"))
+        return (
+            f"{FORMAT} {self.state} {self.request_id or '-'} {self.token} {self.ttl} {self.delay} {self.granted_at} "
+            f"{self.retention} {self.revoking:d} {size}\n{owner}{self.name}"
+        ).encode("utf-8", "replace")
 
 
 def record_of(data: bytes) -> LockRecord:
     """Return the record that the value of an item contains. Raises ValueError if it is none."""
     head, _, texts = data.partition(b"\n")
     marker, state, request_id, *numbers = head.split(b" ")
-    if marker != FORMAT:
+    if marker != FORMAT.encode():
         raise ValueError("no record")
     token, ttl, delay, granted_at, retention, revoking, size = map(int, numbers)
     return LockRecord(

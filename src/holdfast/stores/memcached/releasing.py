@@ -98,7 +98,7 @@ class MemcachedReleaser:
         return await self._items.swap(name, tombstone, RETENTION, seen.version, until) is not None
 
     def _tombstone(self, name: str, request_id: str, token: int) -> LockRecord:
-        return LockRecord(RecordState.FREE, request_id, token, name=self._items.name_to_record(name))
+        return LockRecord(RecordState.FREE, request_id, token, name=self._items.place(name).name)
 
 
 def _owners(seen: SeenItem, request_id: str) -> tuple[str, ...]:

@@ -150,7 +150,7 @@ class MemcachedRenewals:
                 delay,
                 self._wall(),
                 request.owner,
-                name=self._items.name_to_record(renewal.name),
+                name=self._items.place(renewal.name).name,
             )
             item = self._prolonged(renewal, record, 0.0, now)
             try:

@@ -4,12 +4,14 @@ Every `async def` here blocks in place, in the thread that calls it.
 """
 
 from collections.abc import Callable
+from typing import NoReturn
 
 from holdfast.runtimes.threads import ThreadsRuntime
 from holdfast.stores.memcached import errors
 from holdfast.stores.memcached.errors import BROKEN, MemcachedUnsent
 from holdfast.stores.memcached.link import MemcachedAddress, MemcachedAnswer, MemcachedRequest, MemcachedServer
 from holdfast.stores.memcached.options import MemcachedDeployment
+from holdfast.stores.memcached.protocol import MetaReply
 from holdfast.stores.memcached.sockets import MemcachedConnection, connect
 from holdfast.transport.pool import ConnectionPool
 
@@ -28,22 +30,45 @@ class MemcachedThreadLink:
         self, address: MemcachedAddress, request: MemcachedRequest, until: float, process: str = ""
     ) -> MemcachedAnswer | None:
         """Send a request on an open connection or on a new one; return its replies, or None for another process."""
-        connection = self._take(address, until)
+        pool, connection = self._pool(address), self._take(address, until)
         if process and connection.server.process != process:
-            self._pool(address).put_back(connection)
+            pool.put_back(connection)
             return None
         try:
-            return self._exchange(connection, address, request, until)
+            replies = connection.exchange(request, until - self._now())
         except MemcachedUnsent:
-            self._pool(address).drop_idle()
-        connection = self._connect(address, until)
-        if process and connection.server.process != process:
-            self._pool(address).put_back(connection)
+            pool.discard(connection)
+            pool.drop_idle()
+            return self._exchange_anew(address, request, until, process)
+        except BaseException as error:  # noqa: BLE001 - it is raised again
+            self._fail(pool, connection, address, error)
+        self._put_back(pool, connection)
+        return MemcachedAnswer(replies, connection.server)
+
+    async def command(self, address: MemcachedAddress, packed: bytes, until: float, process: str) -> MetaReply | None:
+        """Send one command. Every acquisition and release does this, so it does not go through `exchange`."""
+        now = self._now()
+        if now >= until:
+            raise errors.too_late(address)
+        pool = self._pools.get(address) or self._pool(address)
+        connection = pool.take(now) or self._connect(address, until)
+        if connection.server.process != process:
+            pool.put_back(connection)
             return None
         try:
-            return self._exchange(connection, address, request, until)
-        except MemcachedUnsent as error:
-            raise errors.cannot_connect(address, error.__cause__ or error) from error
+            reply = connection.command(packed, until - now)
+        except MemcachedUnsent:
+            pool.discard(connection)
+            pool.drop_idle()
+            answer = self._exchange_anew(address, MemcachedRequest(packed), until, process)
+            return None if answer is None else answer.replies[0]
+        except BaseException as error:  # noqa: BLE001 - it is raised again
+            self._fail(pool, connection, address, error)
+        if connection.goes_on and not self._closed:
+            pool.put_back(connection)
+        else:
+            pool.discard(connection)
+        return reply
 
     async def server(self, address: MemcachedAddress, until: float) -> MemcachedServer:
         """Return what a server says of itself, from an open connection or a new one."""
@@ -63,27 +88,44 @@ class MemcachedThreadLink:
         for pool in self._pools.values():
             pool.abandon()
 
-    def _exchange(
-        self, connection: MemcachedConnection, address: MemcachedAddress, request: MemcachedRequest, until: float
-    ) -> MemcachedAnswer:
-        """Carry out a request on a connection, and put the connection back only if all went well."""
-        pool = self._pool(address)
+    def _exchange_anew(
+        self, address: MemcachedAddress, request: MemcachedRequest, until: float, process: str
+    ) -> MemcachedAnswer | None:
+        """Send a request on a new connection."""
+        pool, connection = self._pool(address), self._connect(address, until)
+        if process and connection.server.process != process:
+            pool.put_back(connection)
+            return None
         try:
-            replies = connection.exchange(request, self._left(until))
-        except MemcachedUnsent:
+            replies = connection.exchange(request, until - self._now())
+        except MemcachedUnsent as error:
             pool.discard(connection)
-            raise
-        except BROKEN as error:
-            pool.lose(connection)
-            raise errors.unanswered(address, error) from error
-        except BaseException:
-            pool.discard(connection)
-            raise
-        if connection.goes_on() and not self._closed:
+            raise errors.cannot_connect(address, error.__cause__ or error) from error
+        except BaseException as error:  # noqa: BLE001 - it is raised again
+            self._fail(pool, connection, address, error)
+        self._put_back(pool, connection)
+        return MemcachedAnswer(replies, connection.server)
+
+    def _put_back(self, pool: ConnectionPool[MemcachedConnection], connection: MemcachedConnection) -> None:
+        """Put a connection back, if it can carry another request."""
+        if connection.goes_on and not self._closed:
             pool.put_back(connection)
         else:
             pool.discard(connection)
-        return MemcachedAnswer(replies, connection.server)
+
+    def _fail(
+        self,
+        pool: ConnectionPool[MemcachedConnection],
+        connection: MemcachedConnection,
+        address: MemcachedAddress,
+        error: BaseException,
+    ) -> NoReturn:
+        """Close a connection on which something went wrong, and raise what the caller has to know."""
+        if not isinstance(error, BROKEN):
+            pool.discard(connection)
+            raise error
+        pool.lose(connection)
+        raise errors.unanswered(address, error) from error
 
     def _take(self, address: MemcachedAddress, until: float) -> MemcachedConnection:
         now = self._now()
