@@ -16,6 +16,7 @@ from holdfast.stores.memcached.records import (
     LockRecord,
     RecordState,
     longest_ttl,
+    next_token,
     seconds_of_delay,
     whole_seconds,
 )
@@ -44,7 +45,7 @@ class MemcachedAcquirer:
             if free.request_id == request.request_id:
                 self._known.free[name] = free
                 return Withdrawn()
-            record.token = max(free.token + 1, request.proposal)
+            record.token = next_token(free.token, request.proposal)
             if version := await self._items.swap(name, record, _lifetime(record), free.version, until):
                 return self._granted(name, record, version, now)
         elif not self._pacing.is_polled(name):
@@ -76,7 +77,7 @@ class MemcachedAcquirer:
         return Busy(int(SOONEST * 1_000_000))
 
     async def _add(self, request: AcquireRequest, record: LockRecord, until: float) -> ItemVersion | SeenItem:
-        record.token = max(request.proposal, 1)
+        record.token = next_token(0, request.proposal)
         return await self._items.add(request.name, record, _lifetime(record), until)
 
     def _refusal(self, request: AcquireRequest, record: LockRecord, seen: SeenItem, now: float) -> Reply | None:
@@ -95,7 +96,7 @@ class MemcachedAcquirer:
         if seen.blocked_for() > 0:
             owners = (there.owner,) if seen.lease_left() > 0 or there.state is RecordState.KEPT else ()
             return Busy(self._pacing.retry_in(request.name, seen, now), owners)
-        record.token = max(there.token + 1, request.proposal)
+        record.token = next_token(there.token, request.proposal)
         return None
 
     def _record(self, request: AcquireRequest) -> LockRecord:

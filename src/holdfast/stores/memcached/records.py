@@ -93,6 +93,11 @@ def record_of(data: bytes) -> LockRecord:
     )
 
 
+def next_token(last: int, proposal: int) -> int:
+    """Return the token of a grant: larger than the last one of the name, and than the client's clock proposes."""
+    return max(last + 1, proposal)
+
+
 def whole_seconds(micros: int) -> int:
     """Return for how many seconds an item must be stored to last for so many microseconds."""
     return -(-micros // MICROS) + 1
