@@ -96,14 +96,14 @@ class MemcachedMachine(RuleBasedStateMachine):
         assert not rivals, "two clients believe in a lease of one name"
 
     def _acquire(self, story: Story, fault: str, skip: int) -> None:
-        name, sent = story.request.name, self.clock.now
+        name, sent, believed = story.request.name, self.clock.now, self._believes(story)
         free = self.certainly_free[name]
         self.last_over.pop(name, None)
         self.certainly_free[name] = False
         reply = self._carry_out(story.client, self.stores[story.client].acquire(story.request, sent + 9), fault, skip)
         if isinstance(reply, Granted):
             assert not story.withdrawn, "a withdrawn request is granted"
-            if story.token:
+            if story.token and (believed or reply.token <= self.last_tokens[name]):
                 assert reply.token == story.token, "a repeated request has another token"
             else:
                 assert reply.token > self.last_tokens[name], "tokens do not grow"
@@ -219,6 +219,7 @@ class MemcachedMachine(RuleBasedStateMachine):
         for link in self.links:
             link.arrive()
         self.certainly_free = dict.fromkeys(NAMES, False)
+        self.last_over.clear()
         for name in NAMES:
             view = drive(self.stores[0].inspect(name, self.clock.now + 9))
             owners = [holder.owner for holder in view.holders]

@@ -70,7 +70,8 @@ class MemcachedAcquirer:
             elif refusal := self._refusal(request, record, seen, now):
                 return refusal
             else:
-                version = await self._items.swap(name, record, _lifetime(record), seen.version, until)
+                lifetime = max(_lifetime(record), seen.left if seen.is_of(request.request_id) else 0)
+                version = await self._items.swap(name, record, lifetime, seen.version, until)
             if version is not None:
                 return self._granted(name, record, version, now)
             seen = await self._items.look(name, until)
@@ -83,7 +84,7 @@ class MemcachedAcquirer:
     def _refusal(self, request: AcquireRequest, record: LockRecord, seen: SeenItem, now: float) -> Reply | None:
         """Return why the request cannot take the name; None, with the token in `record`, if it can.
 
-        A request that has the name already, because an earlier reply to it was lost, keeps its token.
+        A request that has the name already, because an earlier reply to it was lost, keeps what it has.
         """
         there = seen.record
         if there is None:
@@ -92,6 +93,7 @@ class MemcachedAcquirer:
             if there.state is not RecordState.HELD:
                 return Withdrawn()
             record.token, record.granted_at, record.revoking = there.token, there.granted_at, there.revoking
+            record.ttl, record.owner = max(record.ttl, there.ttl), there.owner
             return None
         if seen.blocked_for() > 0:
             owners = (there.owner,) if seen.lease_left() > 0 or there.state is RecordState.KEPT else ()
@@ -118,8 +120,10 @@ class MemcachedAcquirer:
         )
 
     def _granted(self, name: str, record: LockRecord, version: ItemVersion, sent: float) -> Granted:
-        held = HeldItem(record, version, sent + seconds(record.ttl))
-        self._known.hold(record.request_id, held, sent)
+        before, lasts_until = self._known.held.get(record.request_id), sent + seconds(record.ttl)
+        if before is not None and before.lasts_until > lasts_until:
+            lasts_until = before.lasts_until
+        self._known.hold(record.request_id, HeldItem(record, version, lasts_until), sent)
         self._pacing.forget(name)
         return Granted(record.token, record.ttl)
 
