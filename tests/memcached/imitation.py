@@ -1,7 +1,6 @@
 """An imitation of a memcached server, in a time of the test's own, and a link to it that loses and delays requests."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from holdfast.errors import OutcomeUnknown
@@ -138,9 +137,7 @@ class FaultyLink:
             raise OutcomeUnknown("the reply is lost")
         return MemcachedAnswer(self.imitation.carry_out(request.packed), self.imitation.server)
 
-    async def command(
-        self, address: MemcachedAddress, packed: bytes, until: float, process: str
-    ) -> MetaReply | None:
+    async def command(self, address: MemcachedAddress, packed: bytes, until: float, process: str) -> MetaReply | None:
         """Carry out one command."""
         answer = await self.exchange(address, MemcachedRequest(packed), until, process)
         return None if answer is None else answer.replies[0]
@@ -171,8 +168,8 @@ class VirtualRuntime(ThreadsRuntime):
     def __init__(self, clock: Clock, wrong: float = 0.0) -> None:
         """Read `clock`."""
         super().__init__()
-        self.now: Callable[[], float] = lambda: clock.now
-        self.wall: Callable[[], int] = lambda: round((1_700_000_000 + clock.now + wrong) * 1_000_000)
+        self.now = lambda: clock.now
+        self.wall = lambda: round((1_700_000_000 + clock.now + wrong) * 1_000_000)
 
 
 def store_at(link: FaultyLink, runtime: ThreadsRuntime) -> MemcachedStore:

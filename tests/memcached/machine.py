@@ -4,7 +4,7 @@ No item is evicted in these histories, and the server does not restart. Then at 
 name, tokens grow though the clocks of the clients differ, and no request holds a name after its withdrawal.
 """
 
-# ruff: noqa: D102, PLR0917 - a rule's name says what happens; Hypothesis gives its arguments by name
+# ruff: noqa: D102 - a rule's name says what happens; Hypothesis gives its arguments by name
 
 from collections.abc import Coroutine
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from tests.memcached.imitation import Clock, FaultyLink, Imitation, VirtualRunti
 
 T = TypeVar("T")
 
-NAMES = ("name", "名 \n")
+NAMES: tuple[str, ...] = ("name", "名 \n")
 SECOND = 1_000_000
 
 picks = st.integers(0, 2**16)

@@ -1,14 +1,14 @@
 """What the tests of memcached on real servers share."""
 
 import threading
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast import AsyncClient
+from holdfast import AsyncClient, AsyncLease, StoreUnavailable
 from holdfast.runtimes.threads import ThreadsRuntime
 from holdfast.stores.memcached.items import Items
 from holdfast.stores.memcached.options import deployment_of
@@ -58,22 +58,27 @@ def stats(server: MemcachedServer) -> dict[str, int]:
     return {each[1]: int(each[2]) for each in words if each[2].isdigit()}
 
 
-def fill(server: MemcachedServer, size: int, until: Callable[[bytes], bool], key: str = "filler") -> None:
-    """Store items of a size, without end, until the reply to one of them is enough."""
-    number = 0
-    while True:
+def fill(server: MemcachedServer, size: int, until: Callable[[bytes], bool], key_size: int = 20) -> None:
+    """Store items of a size, without end, until the reply to some of them is enough."""
+    for number in range(0, 200_000, 200):
         batch = b"".join(
-            b"ms %b-%d %d T0\r\n%b\r\n" % (key.encode(), place, size, b"x" * size)
+            b"ms f%0*d %d T0\r\n%b\r\n" % (key_size - 1, 1000 * place + size, size, b"x" * size)
             for place in range(number, number + 200)
         )
-        said = server.command(batch + b"mn\r\n", b"MN\r\n")
-        if until(said):
+        if until(server.command(batch + b"mn\r\n", b"MN\r\n")):
             return
-        number += 200
-        assert number < 500_000, "memory without end"
+    raise AssertionError("memory without end")
 
 
-async def gather(kit_start: Callable[..., Any], works: list[Callable[[], Coroutine[Any, Any, None]]]) -> None:
+async def extend(lease: AsyncLease) -> None:
+    """Extend a lease, again if the connection breaks: `extend` sends one request."""
+    try:
+        await lease.extend()
+    except StoreUnavailable:
+        await lease.extend()
+
+
+async def gather(kit_start: Callable[..., Any], works: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
     """Run works side by side, in threads or tasks, and wait for all."""
     for running in [kit_start(work) for work in works]:
         await running.result(120.0)
@@ -110,6 +115,7 @@ __all__ = [
     "Tally",
     "behind_proxy",
     "both_forms",
+    "extend",
     "fill",
     "gather",
     "items_at",

@@ -13,7 +13,7 @@ from holdfast.stores.memcached import acquiring, items, releasing, renewing
 from holdfast.stores.memcached.acquiring import MemcachedAcquirer
 from holdfast.stores.memcached.items import SeenItem
 from holdfast.stores.memcached.link import MemcachedRequest
-from holdfast.stores.memcached.records import LockRecord
+from holdfast.stores.memcached.records import RETENTION, LockRecord, whole_seconds
 from holdfast.stores.memcached.releasing import MemcachedReleaser
 from holdfast.stores.memcached.renewing import MemcachedRenewals
 from tests.memcached.machine import MemcachedMachine
@@ -41,7 +41,11 @@ def swap_without_comparing(patch: pytest.MonkeyPatch) -> None:
 
 def release_without_owner(patch: pytest.MonkeyPatch) -> None:
     """Release whoever holds the name."""
-    patch.setattr(releasing, "is_held_by", lambda seen, _request_id, _token: seen.lease_left() > 0)
+
+    def is_held(seen: SeenItem, _request_id: str, _token: int) -> bool:
+        return seen.lease_left() > 0
+
+    patch.setattr(releasing, "is_held_by", is_held)
 
 
 def renew_by_touch(patch: pytest.MonkeyPatch) -> None:
@@ -50,7 +54,7 @@ def renew_by_touch(patch: pytest.MonkeyPatch) -> None:
     async def renew(self: MemcachedRenewals, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
         for each in renewals:
             key, address, _ = self._items.place(each.name)
-            touch = b"mg %b c t T%d\r\n" % (key, renewing.whole_seconds(each.ttl) + renewing.RETENTION)
+            touch = b"mg %b c t T%d\r\n" % (key, whole_seconds(each.ttl) + RETENTION)
             await self._items._link.exchange(address, MemcachedRequest(touch), until)
         return [None] * len(renewals)
 
@@ -59,13 +63,21 @@ def renew_by_touch(patch: pytest.MonkeyPatch) -> None:
 
 def repeat_tokens(patch: pytest.MonkeyPatch) -> None:
     """Take the proposal of the client as the token."""
-    patch.setattr(acquiring, "next_token", lambda _last, proposal: proposal)
+
+    def proposed(_last: int, proposal: int) -> int:
+        return proposal
+
+    patch.setattr(acquiring, "next_token", proposed)
 
 
 def forget_the_granularity(patch: pytest.MonkeyPatch) -> None:
     """Store an item for its ttl, of which the server may keep it for a second less."""
+
+    def just_rounded(micros: int) -> int:
+        return math.ceil(micros / 1_000_000)
+
     for module in (acquiring, renewing):
-        patch.setattr(module, "whole_seconds", lambda micros: math.ceil(micros / 1_000_000))
+        patch.setattr(module, "whole_seconds", just_rounded)
 
 
 def repeated_acquire_is_busy(patch: pytest.MonkeyPatch) -> None:
@@ -105,7 +117,11 @@ def withdraw_keeps_a_grant(patch: pytest.MonkeyPatch) -> None:
 def take_before_the_end(patch: pytest.MonkeyPatch) -> None:
     """Take a name in the last second of its lease."""
     blocked_for = SeenItem.blocked_for
-    patch.setattr(SeenItem, "blocked_for", lambda self: blocked_for(self) - 1)
+
+    def shorter(self: SeenItem) -> int:
+        return blocked_for(self) - 1
+
+    patch.setattr(SeenItem, "blocked_for", shorter)
 
 
 PLANTED = [
@@ -121,7 +137,7 @@ PLANTED = [
 ]
 
 
-@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+@pytest.mark.parametrize("plant", PLANTED, ids=[plant.__name__ for plant in PLANTED])
 def test_a_planted_flaw_is_noticed(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store with one flaw does not keep the promises."""
     plant(monkeypatch)

@@ -1,5 +1,6 @@
 """The bytes of memcached's protocol, the records of names, and the keys: pure functions."""
 
+from itertools import pairwise
 from urllib.parse import urlsplit
 
 import pytest
@@ -52,7 +53,7 @@ def test_replies_are_read_however_they_are_cut(cuts: list[int]) -> None:
     """However many pieces the bytes come in, the replies are the same, and data is not taken for replies."""
     reader, found = ReplyReader(), list[MetaReply]()
     places = [0, *sorted(cuts), len(BYTES)]
-    for begin, end in zip(places, places[1:], strict=False):
+    for begin, end in pairwise(places):
         reader.feed(BYTES[begin:end])
         while (reply := reader.take()) is not None:
             found.append(reply)
