@@ -18,6 +18,7 @@ from holdfast.stores.memcached.records import (
     LockRecord,
     RecordState,
     longest_ttl,
+    next_token,
     record_of,
     whole_seconds,
 )
@@ -139,6 +140,12 @@ def test_an_item_lasts_for_its_lease_and_no_longer_than_memcached_allows() -> No
     assert [whole_seconds(micros) for micros in (1, 1_000_000, 1_000_001, 2_000_000)] == [2, 2, 3, 3]
     delay = 1000
     assert whole_seconds(longest_ttl(delay)) + delay + RETENTION == LONGEST_ITEM
+
+
+def test_a_token_grows_and_no_mad_clock_counts() -> None:
+    """A token is greater than the last, and at least the clock of the client, unless that shows a year after 2200."""
+    assert next_token(0, 7) == next_token(6, 3) == 7
+    assert next_token(6, 2**53) == 7
 
 
 URLS = {
