@@ -3,7 +3,10 @@
 from tests.servers.clock import Clock
 from tests.servers.cluster import Cluster, ClusterNode
 from tests.servers.etcd import EtcdEnsemble, EtcdServer
+from tests.servers.mariadb import MariaDbServer, Replica
 from tests.servers.memcached import MemcachedServer
+from tests.servers.pgbouncer import PgBouncer
+from tests.servers.postgresql import PostgresServer, Standby
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer, five_nodes
 from tests.servers.sentinel import Sentinel, SentinelGroup
@@ -19,14 +22,19 @@ __all__ = [
     "ClusterNode",
     "EtcdEnsemble",
     "EtcdServer",
+    "MariaDbServer",
     "MemcachedServer",
+    "PgBouncer",
+    "PostgresServer",
     "Proxy",
     "RedisServer",
     "RedisTlsServer",
+    "Replica",
     "Sentinel",
     "SentinelGroup",
     "Server",
     "ServerFailedError",
+    "Standby",
     "ZooKeeperEnsemble",
     "ZooKeeperServer",
     "five_nodes",

@@ -10,7 +10,7 @@ from holdfast.contracts.store import StoreSource
 from holdfast.errors import UsageError
 from holdfast.posix import require_posix
 from holdfast.stores.embedded import SERVERS, memory_url_source, sqlite_url_source
-from holdfast.stores.extras import load, require_redis
+from holdfast.stores.extras import load, require, require_redis
 
 VARIABLE = "HOLDFAST_URL"
 
@@ -34,6 +34,12 @@ ZOOKEEPER = (
     "kazoo.security",
     "kazoo.handlers.utils",
     "puresasl.client",
+)
+POSTGRESQL = (
+    "holdfast.stores.postgresql.threads",
+    "holdfast.stores.postgresql.aio",
+    "holdfast.stores.postgresql.database",
+    "holdfast.stores.sql.store",
 )
 """The modules that operations of these stores need besides those that creating a client imports."""
 
@@ -176,6 +182,14 @@ def _memcached(parts: SplitResult) -> StoreSource:
     return memcached_url_source(parts)
 
 
+def _postgresql(parts: SplitResult) -> StoreSource:
+    require("the PostgreSQL store", ("psycopg",), "postgresql")
+    load(POSTGRESQL)
+    from holdfast.stores.postgresql import postgresql_url_source
+
+    return postgresql_url_source(parts)
+
+
 SCHEMES: dict[str, Callable[[SplitResult], StoreSource]] = {
     "sqlite": sqlite_url_source,
     "memory": memory_url_source,
@@ -191,4 +205,6 @@ SCHEMES: dict[str, Callable[[SplitResult], StoreSource]] = {
     "etcd": _etcd,
     "etcds": _etcd,
     "memcached": _memcached,
+    "postgresql": _postgresql,
+    "postgres": _postgresql,
 }
