@@ -10,6 +10,7 @@ from pathlib import Path
 
 import bench.ensembles.pair
 import bench.ensembles.queue
+import bench.memcached
 import bench.redis.handoff
 import bench.redis.hot
 import bench.redis.keep
@@ -56,6 +57,7 @@ BENCHES: dict[str, Callable[[Size, Path], Report]] = {
     "postgresql_pair": bench.sql.pair.postgresql,
     "postgresql_hot": bench.sql.hot.postgresql,
     "postgresql_handoff": bench.sql.handoff.postgresql,
+    "memcached_pair": bench.memcached.run,
 }
 
 
