@@ -70,11 +70,15 @@ class PgConnection:
         return self._pgconn.backend_pid
 
     def is_stale(self) -> bool:
-        """Tell whether the server has closed the connection."""
-        if self._pgconn.status != pq.ConnStatus.OK:
-            return True
+        """Tell whether the server has closed the connection.
+
+        libpq notices the end only by a second read if the server's reason for it came first.
+        """
         with suppress(OperationalError):
-            self._pgconn.consume_input()
+            for _ in range(2):
+                if self._pgconn.status != pq.ConnStatus.OK:
+                    return True
+                self._pgconn.consume_input()
             return self._pgconn.status != pq.ConnStatus.OK
         return True
 
