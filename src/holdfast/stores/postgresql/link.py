@@ -59,8 +59,8 @@ class PgLink(ABC):
         """Wait until the socket of a connection is readable or writable, as `mask` says. Raises TimeoutError."""
 
     @abstractmethod
-    async def _look_up(self, host: str, port: int) -> str:
-        """Return an address of a host; the host itself if libpq is to look it up."""
+    async def _look_up(self, host: str, port: int) -> list[str]:
+        """Return the addresses of a host; none if libpq is to look it up."""
 
     # -- statements ----------------------------------------------------------------------------------------
 
@@ -173,20 +173,20 @@ class PgLink(ABC):
             raise
         return connection
 
-    def _keywords(self, host: str, port: int, address: str) -> dict[str, str]:
+    def _keywords(self, host: str, port: int, addresses: list[str]) -> dict[str, str]:
         alive = {
             "keepalives_idle": FIRST_PROBE,
             "keepalives_interval": INTERVAL,
             "keepalives_count": PROBES,
             "tcp_user_timeout": DEAD_AFTER * 1000,
         }
-        given = {"hostaddr": address} if address != host else {}
+        given = {"hostaddr": ",".join(addresses)} if addresses else {}
         return {
             "application_name": "holdfast",
             **self._deployment.login,
             **given,
             **{key: str(value) for key, value in alive.items()},
-            "host": host,
+            "host": ",".join([host] * max(1, len(addresses))),
             "port": str(port),
             "client_encoding": "UTF8",
         }
