@@ -30,9 +30,15 @@ GREETING = PgStatement("holdfast_greeting", "SELECT pg_backend_pid(), pg_is_in_r
 SETTINGS = PgStatement(
     "holdfast_settings",
     "SELECT set_config('statement_timeout', '30s', false), set_config('lock_timeout', '10s', false), "
-    "set_config('default_transaction_isolation', 'read committed', false), set_config('jit', 'off', false)",
+    "set_config('default_transaction_isolation', 'read committed', false), set_config('jit', 'off', false), "
+    "(SELECT count(set_config(name, setting, false)) "
+    "FROM (VALUES ('client_connection_check_interval', '1s'), ('idle_session_timeout', '0')) AS newer (name, setting) "
+    "WHERE current_setting(name, true) IS NOT NULL)",
 )
-"""The settings of a session. A statement that its client gave up ends by itself. A pooler's sessions are left alone."""
+"""The settings of a session. A statement that its client gave up ends by itself, soon after its connection.
+
+Servers before PostgreSQL 14 do not have the newer ones. A pooler's sessions are left alone.
+"""
 
 USELESS = frozenset({"25006", "55000", "57P01", "57P02", "57P03"})
 """States after which another connection may lead to another server, or to the same one in another state."""
