@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import SplitResult, unquote
 
 from holdfast.errors import UsageError
-from holdfast.stores.urlparts import Option, UrlParts, number, one_of, seconds, text
+from holdfast.stores.urlparts import PORTS, Option, UrlParts, number, one_of, seconds, text
 
 FORMS = "write postgresql://[user:password@]host1[:port],host2/database?schema=holdfast"
 
@@ -110,8 +110,8 @@ def place(host: str, port: int) -> str:
 def deployment_of(parts: SplitResult) -> PgDeployment:
     """Parse a PostgreSQL URL. Raises UsageError if it can't be understood."""
     url = UrlParts(parts, "PostgreSQL", FORMS)
-    query = url.query([*OPTIONS, "host"])
-    folder = query.pop("host", None)
+    query = url.query([*OPTIONS, "host", "port"])
+    folder, port = query.pop("host", None), query.pop("port", None)
     options = url.take(query, OPTIONS)
     login: dict[str, str] = {key: options.pop(key) for key in LIBPQ_OPTIONS if key in options}
     if (given := url.login()) is not None:
@@ -123,7 +123,9 @@ def deployment_of(parts: SplitResult) -> PgDeployment:
         raise UsageError(f"the path of a PostgreSQL URL is one database; {FORMS}.")
     if database:
         login["dbname"] = database
-    hosts = url.hosts(PORT) if folder is None else [(_folder(folder), PORT)]
+    if port is not None and folder is None:
+        raise UsageError(f"the option port of the PostgreSQL URL belongs to ?host=/folder; {FORMS}.")
+    hosts = url.hosts(PORT) if folder is None else [(_folder(folder), _port(port))]
     if len(hosts) > 1:
         login.setdefault("target_session_attrs", "read-write")
     return PgDeployment(hosts, login, **options)
@@ -135,6 +137,15 @@ def _folder(text: str) -> str:
             "the option host of the PostgreSQL URL is the folder of a Unix socket, as ?host=/run/postgresql."
         )
     return text
+
+
+def _port(text: str | None) -> int:
+    """Return the port of a Unix socket, which is a part of the name of its file."""
+    if text is None:
+        return PORT
+    if not text.isdecimal() or int(text) not in PORTS:
+        raise UsageError("the option port of the PostgreSQL URL is that of a Unix socket, as ?port=5433.")
+    return int(text)
 
 
 # -- pools and engines -------------------------------------------------------------------------------------------

@@ -59,8 +59,15 @@ def expand(sql: str, schema: str, prefix: str) -> str:
 def ddl(schema: str, prefix: str) -> str:
     """Return the SQL that makes the tables and functions, or leaves them as they are. It may be run again."""
     plain = "\n".join(line for line in SCHEMA.splitlines() if not line.startswith("--"))
-    made = f"CREATE SCHEMA IF NOT EXISTS {quote(schema)};\n\n" if schema else ""
-    return made + expand(plain, schema, prefix).strip() + "\n"
+    return _make_schema(schema) + expand(plain, schema, prefix).strip() + "\n"
+
+
+def _make_schema(schema: str) -> str:
+    """Return the SQL that makes a schema if it is missing: IF NOT EXISTS needs the right to make one even if not."""
+    if not schema:
+        return ""
+    missing = f"to_regnamespace('{quote(schema)}') IS NULL"
+    return f"DO $$ BEGIN IF {missing} THEN CREATE SCHEMA {quote(schema)}; END IF; END $$;\n\n"
 
 
 def grants(schema: str, prefix: str, role: str) -> str:
