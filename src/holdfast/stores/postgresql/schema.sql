@@ -191,9 +191,10 @@ BEGIN
 END $$;
 
 -- Write the rows that still have the version that they replace: SqlDatabase.write. Returns the names that are written.
+-- None if this server may have forgotten grants since they were read: `in_since` is the quarantine of then.
 -- `in_told` has the name, the channel and the text of each notification, one after another.
 CREATE OR REPLACE FUNCTION @write(
-    in_as_of bigint, in_atomic boolean, in_told text[],
+    in_as_of bigint, in_since bigint, in_strict boolean, in_atomic boolean, in_told text[],
     in_names text[], in_versions bigint[], in_counters bigint[], in_plains boolean[], in_request_ids text[],
     in_holders text[], in_ttls bigint[], in_lock_delays bigint[], in_granted_ats bigint[], in_expires_ats bigint[],
     in_last_releaseds text[], in_tombstones text[], in_used_ats bigint[], in_idle_afters bigint[], in_states text[],
@@ -202,6 +203,12 @@ CREATE OR REPLACE FUNCTION @write(
 DECLARE
     written text[];
 BEGIN
+    IF NOT EXISTS (
+        SELECT FROM @meta
+        WHERE quarantined_since = in_since AND timeline = @timeline AND (started = @started OR NOT in_strict)
+    ) THEN
+        RETURN '{}';
+    END IF;
     PERFORM @wait_for_log();
     INSERT INTO @names
     SELECT name, 0, 0, true, '', '', 0, 0, 0, 0, '', '', 0, @now, '', ''

@@ -189,7 +189,7 @@ def _run(snapshot: SqlSnapshot, work: Callable[[Steps], T]) -> tuple[T, SqlWrite
     result = work(steps)
     changed = [row for name, step in steps.taken.items() if (row := _changed_row(rows[name], step)) is not None]
     notifications = {name: step.notifications for name, step in steps.taken.items() if step.notifications}
-    return result, SqlWrite(snapshot.now, changed, notifications)
+    return result, SqlWrite(snapshot.now, snapshot.quarantined_since, changed, notifications)
 
 
 def _changed_row(before: SqlRow, step: Step) -> SqlRow | None:
