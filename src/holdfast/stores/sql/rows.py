@@ -6,13 +6,14 @@ columns, so that one statement of the database can grant, renew or release. All 
 
 import json
 from dataclasses import dataclass
+from itertools import islice
 
 from holdfast.contracts.messages import AcquireRequest
 from holdfast.stores import table_codec
 from holdfast.table.state import PLACEHOLDER, Holder, NameState
 
-HEADS = 4
-"""For so many waiters at the head of a queue the database says whether their clients still listen."""
+HEADS = 8
+"""For so many clients with waiters at the head of a queue the database says whether they still listen."""
 
 CAPACITY = 1
 """The capacity of a plain row."""
@@ -44,7 +45,7 @@ class SqlRow:
     state: str = ""
     """The whole state of a row that is not plain, as JSON."""
     heads: str = ""
-    """The channels of the first waiters, separated by spaces."""
+    """The channels of the clients that wait first, separated by spaces."""
 
 
 def is_plain_request(request: AcquireRequest) -> bool:
@@ -89,8 +90,8 @@ def row_of(name: str, version: int, state: NameState) -> SqlRow:
     row = SqlRow(name, version, state.counter, used_at=state.used_at, idle_after=state.idle_after())
     if not _is_plain(state):
         row.plain, row.state = False, table_codec.dump(state)
-        channels = (waiter.request.channel for waiter in state.queue)
-        row.heads = " ".join([each for each, _ in zip(channels, range(HEADS), strict=False) if each])
+        channels = dict.fromkeys(waiter.request.channel for waiter in state.queue if waiter.request.channel)
+        row.heads = " ".join(islice(channels, HEADS))
         return row
     row.last_released = state.last_released
     row.tombstones = json.dumps(state.tombstones) if state.tombstones else ""

@@ -141,6 +141,7 @@ class SqlStore(TabledStore):
 
         def take(locked: SqlSnapshot) -> SqlWrite:
             results[0], write = _run(locked, work)
+            write.atomic = atomic
             return write
 
         names = [each.name for each in snapshot.rows]
