@@ -3,6 +3,9 @@
 from tests.servers.clock import Clock
 from tests.servers.cluster import Cluster, ClusterNode
 from tests.servers.etcd import EtcdEnsemble, EtcdServer
+from tests.servers.mariadb import MariaDbServer, Replica
+from tests.servers.pgbouncer import PgBouncer
+from tests.servers.postgresql import PostgresServer, Standby
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer, five_nodes
 from tests.servers.sentinel import Sentinel, SentinelGroup
@@ -18,13 +21,18 @@ __all__ = [
     "ClusterNode",
     "EtcdEnsemble",
     "EtcdServer",
+    "MariaDbServer",
+    "PgBouncer",
+    "PostgresServer",
     "Proxy",
     "RedisServer",
     "RedisTlsServer",
+    "Replica",
     "Sentinel",
     "SentinelGroup",
     "Server",
     "ServerFailedError",
+    "Standby",
     "ZooKeeperEnsemble",
     "ZooKeeperServer",
     "five_nodes",

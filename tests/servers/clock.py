@@ -49,8 +49,19 @@ class Clock:
 
     def environment(self) -> dict[str, str]:
         """Return the environment variables by which a process uses these clocks."""
-        preloaded = filter(None, (str(self._library), os.environ.get("LD_PRELOAD")))
-        return {"LD_PRELOAD": ":".join(preloaded), "HOLDFAST_CLOCK": str(self._file)}
+        return _environment(self._library, self._file)
+
+    def environment_in(self, folder: Path) -> dict[str, str]:
+        """Return such variables for a process of another user, that reaches `folder` but not the folder of the files.
+
+        Both folders must be on one disk.
+        """
+        library, file = folder / self._library.name, folder / self._file.name
+        if not file.exists():
+            shutil.copy(self._library, library)
+            os.link(self._file, file)  # and no copy: settings of this process must be seen there
+        file.chmod(0o644)
+        return _environment(library, file)
 
     def now(self) -> float:
         """Return the time of the wall clock."""
@@ -114,6 +125,11 @@ class Clock:
         setting = (self._real_base, self._wall_base, self._rate, self._monotonic, self._boot)
         SETTING.pack_into(self._memory, COUNTS.size + other * SETTING.size, *setting)
         COUNTS.pack_into(self._memory, 0, other)
+
+
+def _environment(library: Path, file: Path) -> dict[str, str]:
+    preloaded = filter(None, (str(library), os.environ.get("LD_PRELOAD")))
+    return {"LD_PRELOAD": ":".join(preloaded), "HOLDFAST_CLOCK": str(file)}
 
 
 def _compile(library: Path) -> Path:

@@ -3,10 +3,12 @@
 A test may kill and pause a server; the fixtures repair it before the next test that uses it. The data stay, so each
 test must use names of its own.
 
-A single Redis server starts at once, so each process of pytest-xdist has its own. Servers that start slowly, or that
-are busy even without requests, are started once: one process runs all tests that use them.
+A single Redis server starts at once, and a server of SQL in a fraction of a second, so each process of pytest-xdist has
+its own. Servers that start slowly, or that are busy even without requests, are started once: one process runs all tests
+that use them.
 """
 
+import os
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -17,12 +19,16 @@ from tests.servers import (
     Cluster,
     EtcdEnsemble,
     EtcdServer,
+    MariaDbServer,
+    PgBouncer,
+    PostgresServer,
     RedisServer,
     RedisTlsServer,
     SentinelGroup,
     ZooKeeperEnsemble,
     ZooKeeperServer,
     five_nodes,
+    templates,
 )
 
 ACL_LOGIN = ("holdfast", "a-secret")
@@ -73,6 +79,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     used: list[str] = getattr(item, "fixturenames", [])
     for hurt in (each for name in used for each in _started.get(name, [])):
         hurt.mend()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_templates(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Let all processes of the test run share the templates of database servers."""
+    own = tmp_path_factory.getbasetemp()
+    templates.share(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own)
 
 
 @pytest.fixture(scope="session")
@@ -159,3 +172,27 @@ def etcd_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdEnse
     with EtcdEnsemble(tmp_path_factory.mktemp("etcd-ensemble")) as ensemble:
         _started["etcd_ensemble"] = [ensemble]
         yield ensemble
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """Run one PostgreSQL server."""
+    with PostgresServer(tmp_path_factory.mktemp("postgres")) as server:
+        _started["postgres_server"] = [server]
+        yield server
+
+
+@pytest.fixture(scope="session")
+def pgbouncer(tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresServer) -> Iterator[PgBouncer]:
+    """Run a PgBouncer in front of `postgres_server`: each transaction gets one of two connections."""
+    with PgBouncer(tmp_path_factory.mktemp("pgbouncer"), postgres_server) as server:
+        _started["pgbouncer"] = [server]
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbServer]:
+    """Run one MariaDB server."""
+    with MariaDbServer(tmp_path_factory.mktemp("mariadb")) as server:
+        _started["mariadb_server"] = [server]
+        yield server

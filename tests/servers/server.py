@@ -158,9 +158,10 @@ class Server(ABC):
 
     def _spawn(self) -> None:
         self._log_begins = self._log_file.stat().st_size if self._log_file.exists() else 0
-        self._process = warden.start(
-            self._command(), folder=self.folder, log=self._log_file, environment=self._environment
-        )
+        self._process = self._start_process()
+
+    def _start_process(self) -> subprocess.Popen[bytes]:
+        return warden.start(self._command(), folder=self.folder, log=self._log_file, environment=self._environment)
 
     def _poll(self, within: float) -> None:
         """Poll until the server serves."""

@@ -1,32 +1,66 @@
 """The warden, which ends servers with the process that started them, however that process ends.
 
-The warden is a small shell process that reads from a pipe which processes to watch. When the pipe closes, for instance
-because its writer was killed, the warden kills the remaining processes. (The kernel can do that too, but ties it to the
-thread that started the process.) A process sends its own id to the warden before it executes the server program, so
-that no server is ever unwatched.
+The warden is a small shell process that reads from a pipe which processes and folders to watch. When the pipe closes,
+for instance because its writer was killed, the warden kills the remaining processes and removes the remaining folders.
+(The kernel can kill processes too, but ties it to the thread that started them.) A process sends its own id to the
+warden before it executes the server program, so that no server is ever unwatched.
 """
 
 import atexit
 import os
+import pwd
 import subprocess
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypedDict
 
-WARDEN = r"""
+REMOVE = r"""
+remove() {
+    umount -l "$1" 2>/dev/null
+    memory=$(sed -n '7s/.* //p' "$1/data/postmaster.pid" 2>/dev/null)
+    [ -z "$memory" ] || ipcrm -m "$memory" 2>/dev/null
+    for attempt in 1 2 3 4 5 6 7 8 9; do
+        rm -rf "$1" 2>/dev/null && return
+        sleep 0.1
+    done
+}
+"""
+"""The shell function that removes a folder, a disk mounted there, and the shared memory of a killed PostgreSQL server.
+
+It tries again because the children of a killed server write for a moment longer.
+"""
+
+WARDEN = (
+    REMOVE
+    + r"""
 trap '' HUP INT TERM
-pids=' '
-while read -r sign pid; do
+watched=' '
+while read -r sign one; do
     case $sign in
-    +) pids="$pids$pid " ;;
-    -) pids="${pids%% $pid *} ${pids#* $pid }" ;;
+    +) watched="$watched$one " ;;
+    -) watched="${watched%% $one *} ${watched#* $one }" ;;
     esac
 done
-[ "$pids" = ' ' ] || kill -KILL $pids 2>/dev/null
+for one in $watched; do
+    case $one in /*) ;; *) kill -KILL "$one" 2>/dev/null ;; esac
+done
+for one in $watched; do
+    case $one in /*) remove "$one" ;; esac
+done
 """
+)
 
 REGISTER_AND_RUN = 'echo "+ $$" >&0; exec "$@" </dev/null'
 """The shell command that registers a process with the warden and runs it. Standard input is the pipe to the warden."""
+
+
+class Identity(TypedDict, total=False):
+    """The arguments of `subprocess` that say as which user a program runs."""
+
+    user: str
+    group: int
+    extra_groups: tuple[int, ...]
 
 
 class Warden:
@@ -42,9 +76,13 @@ class Warden:
         finally:
             os.close(reading)
 
-    def forget(self, pid: int) -> None:
-        """Stop watching a process: it has ended, and its id may be given to another process."""
-        os.write(self.entrance, b"- %d\n" % pid)
+    def watch(self, one: int | Path) -> None:
+        """Watch a process or a folder too."""
+        os.write(self.entrance, f"+ {one}\n".encode())
+
+    def forget(self, one: int | Path) -> None:
+        """Stop watching: the process has ended, and its id may be given to another process; the folder is gone."""
+        os.write(self.entrance, f"- {one}\n".encode())
 
     def dismiss(self) -> None:
         """End the warden, and with it the processes that it still watches."""
@@ -89,8 +127,13 @@ _wardens = _Wardens()
 os.register_at_fork(after_in_child=_wardens.after_fork)
 
 
-def start(command: list[str], *, folder: Path, log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a process in a session of its own that won't outlive this process. Its output goes to `log`."""
+def start(
+    command: list[str], *, folder: Path, log: Path, environment: Mapping[str, str], user: str | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own that won't outlive this process. Its output goes to `log`.
+
+    `user` is the name of the user to become, which only root can do.
+    """
     with log.open("ab") as out:
         return subprocess.Popen(
             ["/bin/sh", "-c", REGISTER_AND_RUN, "sh", *command],
@@ -100,9 +143,28 @@ def start(command: list[str], *, folder: Path, log: Path, environment: Mapping[s
             cwd=folder,
             env={**os.environ, **environment},
             start_new_session=True,
+            **identity(user),
         )
 
 
-def forget(pid: int) -> None:
-    """Tell the warden that a started process has ended."""
-    _wardens.get().forget(pid)
+def identity(user: str | None) -> Identity:
+    """Return the arguments of `subprocess` that run a program as a user; None is the user of this process."""
+    if user is None:
+        return {}
+    return {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": ()}
+
+
+def watch(one: int | Path) -> None:
+    """Watch a process that `start` did not start, such as a child of a server, or a folder."""
+    _wardens.get().watch(one)
+
+
+def forget(one: int | Path) -> None:
+    """Tell the warden that a process has ended, or that a folder was removed."""
+    _wardens.get().forget(one)
+
+
+def remove(folder: Path) -> None:
+    """Remove a watched folder."""
+    subprocess.run(["/bin/sh", "-c", REMOVE + 'remove "$1"', "sh", str(folder)], check=True, timeout=60)
+    forget(folder)
