@@ -73,13 +73,13 @@ class Writer:
         if self._lease is None:
             await self._client.close()
 
-    def _start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+    def _start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._start(work).result(TEST_TIMEOUT)
 
-    def starts_to_guard(self) -> "Future[None]":
+    def starts_to_guard(self) -> Future[None]:
         """Begin to guard the transaction; the result comes when that is done."""
         return self._start(self._guarded())
 
@@ -90,7 +90,7 @@ class Writer:
         """Guard the transaction."""
         self.starts_to_guard().result(TEST_TIMEOUT)
 
-    def starts_to_execute(self, sql: str, **values: object) -> "Future[Any]":
+    def starts_to_execute(self, sql: str, **values: object) -> Future[Any]:
         """Begin to execute a statement; the first value of its first row comes when that is done."""
         return self._start(self.kind.execute(self.connection, sql, values))
 

@@ -29,7 +29,7 @@ class SqlConnection(Protocol):
 
 
 class AsyncSqlConnection(Protocol):
-    """An AsyncConnection of psycopg, a connection of asyncmy or aiosqlite, or SQLAlchemy's AsyncSession or the like."""
+    """An AsyncConnection of psycopg, a connection of asyncmy, or SQLAlchemy's AsyncSession or AsyncConnection."""
 
     def commit(self) -> Coroutine[Any, Any, None]:
         """Commit the transaction. The guard never calls this."""
@@ -110,9 +110,9 @@ def _mysql_cursor(connection: Foreign) -> object:
     return connection.cursor(cast("Foreign", sys.modules[f"{root}.cursors"]).Cursor)
 
 
-async def _sqlite_cursor(connection: Foreign) -> object:
+def _sqlite_cursor(connection: Foreign) -> object:
     """Make a cursor with plain rows, whatever the user has set for the connection."""
-    cursor = await resolved(connection.cursor())
+    cursor = cast("Foreign", connection.cursor())
     cursor.row_factory = None
     return cursor
 
@@ -143,7 +143,6 @@ DRIVERS: Mapping[tuple[str, str], Driver] = {
     ("MySQLdb", "Connection"): MYSQL_SYNC,
     ("asyncmy", "Connection"): MYSQL_ASYNC,
     ("sqlite3", "Connection"): Driver(SQLITE, ":{}", _sqlite_standing, _sqlite_cursor, SYNC),
-    ("aiosqlite", "Connection"): Driver(SQLITE, ":{}", _sqlite_standing, _sqlite_cursor, ASYNC),
 }
 """The drivers, by the package and the name of the class of their connections."""
 
@@ -158,7 +157,7 @@ SQLALCHEMY: Mapping[tuple[str, str], str] = {
 """The form of the API that SQLAlchemy's connections and sessions are for."""
 
 ACCEPTED = (
-    "a connection of psycopg, PyMySQL, mysqlclient, asyncmy, sqlite3 or aiosqlite, or a Session, Connection, "
+    "a connection of psycopg, PyMySQL, mysqlclient, asyncmy or sqlite3, or a Session, Connection, "
     "AsyncSession or AsyncConnection of SQLAlchemy"
 )
 
@@ -214,7 +213,7 @@ class DriverTransaction(UserTransaction):
     async def run(self, statement: str, values: Mapping[str, object]) -> Any:  # noqa: ANN401 - a value of a database
         """Run a statement; return the first value of its first row, None if it has no row."""
         marks = {name: self._driver.placeholder.format(name) for name in values}
-        cursor = await resolved(self._driver.cursor(self._connection))
+        cursor = cast("Foreign", self._driver.cursor(self._connection))
         try:
             await resolved(cursor.execute(statement.format_map(marks), values))
             row = await resolved(cursor.fetchone()) if cursor.description else None
