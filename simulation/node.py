@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from holdfast.contracts.messages import Notification, NotificationKind, ReleaseRequest
 from holdfast.runtimes.simulated import EPOCH, World
-from holdfast.stores.sqlite import codec
+from holdfast.stores import table_codec as codec
 from holdfast.stores.tabled import Steps
 from holdfast.table.state import NameState
 from holdfast.table.step import Step
@@ -193,7 +193,7 @@ class TableNode(Node):
 
     def steps(self, work: Callable[[Steps], T]) -> T:
         """Carry out `work` on any number of names at once, and push its notifications."""
-        steps = Steps(self._take, self.clock(), self.wall(), self._channels.__contains__, self.quarantined_until)
+        steps = Steps(self._take, self.clock(), self.wall(), self._channels.__contains__, (self.quarantined_until, 0))
         result = work(steps)
         for name, step in steps.taken.items():
             self._save(name, step.state)

@@ -4,7 +4,7 @@
 carries out an operation in place, and only notifications are messages.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from holdfast.contracts.messages import Notification, Page
@@ -85,7 +85,7 @@ class EmbeddedStore(SimulatedStore):
         await self._locked(until)
         return await self._back(self._node.step(name, work))
 
-    async def steps(self, work: Callable[[Steps], T], until: float) -> T:
+    async def steps(self, names: Sequence[str], work: Callable[[Steps], T], until: float) -> T:  # noqa: ARG002 - found by `work`
         """Carry out `work` in place."""
         await self._locked(until)
         return await self._back(self._node.steps(work))
@@ -113,7 +113,7 @@ class RemoteStore(SimulatedStore):
         """Send a request about one name."""
         return await self._call(lambda: self._node.step(name, work), until)
 
-    async def steps(self, work: Callable[[Steps], T], until: float) -> T:
+    async def steps(self, names: Sequence[str], work: Callable[[Steps], T], until: float) -> T:  # noqa: ARG002 - found by `work`
         """Send a request about any number of names."""
         return await self._call(lambda: self._node.steps(work), until)
 

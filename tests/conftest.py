@@ -52,6 +52,8 @@ THOROUGH = (
     "redis/test_failover.py",
     "redis/test_faults",
     "redis/test_resharding.py",
+    "servers/test_mariadb.py::test_a_full_disk",
+    "servers/test_postgresql.py::test_a_full_disk",
     "simulated/test_mutants.py",
     "simulated/test_promises.py::test_every_fault_happens",
     "simulated/test_promises.py::test_what_is_not_promised_is_seen_to_break",

@@ -10,7 +10,7 @@ from holdfast.contracts.deadlines import DRIFT, EPSILON, micros, seconds, valid_
 from holdfast.contracts.limits import LONGEST, NAME_BYTES, check_duration, check_name, check_timeout
 from holdfast.contracts.messages import AcquireRequest, Notification, NotificationKind
 from holdfast.errors import UsageError
-from holdfast.stores.sqlite import codec
+from holdfast.stores import table_codec as codec
 from holdfast.table.state import Holder, NameState, Queue, Waiter
 from tests.properties import thorough
 

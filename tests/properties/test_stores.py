@@ -8,13 +8,13 @@ from hypothesis.stateful import run_state_machine_as_test
 from holdfast.contracts.messages import ReleaseRequest, RenewRequest, WithdrawRequest
 from holdfast.runtimes.threads import ThreadsRuntime
 from holdfast.stores import memory, tabled
+from holdfast.stores import table_codec as codec
 from holdfast.stores.redis.links.link import RedisReply
 from holdfast.stores.redis.lua import scripts
 from holdfast.stores.redis.names import NODE
 from holdfast.stores.redis.script_runner import ScriptRunner
 from holdfast.stores.redis.servers.deployment import OBSERVED
 from holdfast.stores.redis.store import RedisStore
-from holdfast.stores.sqlite import codec
 from holdfast.stores.sqlite import database as sqlite_database
 from holdfast.table.state import NameState
 from holdfast.table.step import Step

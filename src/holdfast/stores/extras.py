@@ -13,11 +13,16 @@ from importlib.util import find_spec
 from holdfast.errors import UsageError
 
 
+def require(store: str, packages: Iterable[str], extra: str) -> None:
+    """Raise UsageError unless the packages of a store are installed."""
+    for needed in packages:
+        if find_spec(needed) is None:
+            raise UsageError(f"{store} needs {needed}, which is not installed: pip install 'holdfast[{extra}]'")
+
+
 def require_redis() -> None:
     """Raise UsageError unless the packages for Redis are installed."""
-    for needed in ("redis", "hiredis"):
-        if find_spec(needed) is None:
-            raise UsageError(f"the Redis store needs {needed}, which is not installed: pip install 'holdfast[redis]'")
+    require("the Redis store", ("redis", "hiredis"), "redis")
     _look_up_version()
 
 

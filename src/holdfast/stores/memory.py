@@ -6,7 +6,7 @@ each other.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -162,7 +162,7 @@ class MemoryStore(TabledStore):
         """Run `work` on one name atomically."""
         return self._table.step(name, work)
 
-    async def steps(self, work: Callable[[Steps], T], until: float) -> T:  # noqa: ARG002 - takes no time
+    async def steps(self, names: Sequence[str], work: Callable[[Steps], T], until: float) -> T:  # noqa: ARG002 - takes no time
         """Run `work` on any number of names in one atomic step."""
         return self._table.steps(work)
 

@@ -1,4 +1,4 @@
-"""The base of the stores that run the grant table in the client: the memory and the SQLite store.
+"""The base of the stores that run the grant table in the client: memory, SQLite and the SQL databases.
 
 The table makes every decision. A subclass only loads and saves the states of names, and makes a step atomic.
 """
@@ -37,7 +37,7 @@ It is longer than a request may be repeated or delayed. Afterwards only the coun
 class Steps:
     """The steps of one atomic operation on the grant table: one step per name, all at the same instant."""
 
-    __slots__ = ("_listening", "_load", "_now", "_quarantined_until", "_stamp", "taken")
+    __slots__ = ("_listening", "_load", "_now", "_quarantine", "_stamp", "taken")
 
     def __init__(
         self,
@@ -45,10 +45,10 @@ class Steps:
         now: int,
         stamp: int,
         listening: Callable[[str], bool],
-        quarantined_until: int = 0,
+        quarantine: tuple[int, int] = (0, 0),
     ) -> None:
-        """Prepare steps at the instant `now` on states that `load` returns."""
-        self._quarantined_until = quarantined_until
+        """Prepare steps at the instant `now` on states that `load` returns; a quarantine has an end and a beginning."""
+        self._quarantine = quarantine
         self._load = load
         self._now = now
         self._stamp = stamp
@@ -59,9 +59,7 @@ class Steps:
         """Return the step on `name`."""
         step = self.taken.get(name)
         if step is None:
-            step = self.taken[name] = Step(
-                self._load(name), self._now, self._stamp, self._listening, self._quarantined_until
-            )
+            step = self.taken[name] = Step(self._load(name), self._now, self._stamp, self._listening, *self._quarantine)
         return step
 
 
@@ -77,8 +75,11 @@ class TabledStore(ABC):
         """Run `work` on one name atomically, save the state of the name, then send the notifications of the step."""
 
     @abstractmethod
-    async def steps(self, work: Callable[[Steps], T], until: float) -> T:
-        """Run `work` on any number of names in one atomic step, save their states, then send the notifications."""
+    async def steps(self, names: Sequence[str], work: Callable[[Steps], T], until: float) -> T:
+        """Run `work` on some of `names` in one atomic step, save their states, then send the notifications.
+
+        A store may run `work` several times, and saves what the last run leaves.
+        """
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
         """Grant, queue or refuse the request."""
@@ -86,7 +87,7 @@ class TabledStore(ABC):
 
     async def acquire_many(self, requests: Sequence[AcquireRequest], until: float) -> list[Reply]:
         """Grant the requests in their order in one atomic step, up to the first that cannot be granted."""
-        return await self.steps(lambda steps: _in_order(steps, requests), until)
+        return await self.steps([each.name for each in requests], lambda steps: _in_order(steps, requests), until)
 
     async def release(self, release: ReleaseRequest, until: float) -> Outcome:
         """Release the lease, and grant the name to the next waiter in the same step."""
@@ -94,7 +95,8 @@ class TabledStore(ABC):
 
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
         """Renew a batch of leases in one atomic step."""
-        return await self.steps(lambda steps: [steps.on(each.name).renew(each) for each in renewals], until)
+        names = [each.name for each in renewals]
+        return await self.steps(names, lambda steps: [steps.on(each.name).renew(each) for each in renewals], until)
 
     async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
         """Change a lease without a gap."""

@@ -10,7 +10,7 @@ from holdfast.contracts.store import StoreSource
 from holdfast.errors import UsageError
 from holdfast.posix import require_posix
 from holdfast.stores.embedded import SERVERS, memory_url_source, sqlite_url_source
-from holdfast.stores.extras import load, require_redis
+from holdfast.stores.extras import load, require, require_redis
 
 VARIABLE = "HOLDFAST_URL"
 
@@ -29,6 +29,12 @@ ZOOKEEPER = (
     "kazoo.security",
     "kazoo.handlers.utils",
     "puresasl.client",
+)
+POSTGRESQL = (
+    "holdfast.stores.postgresql.threads",
+    "holdfast.stores.postgresql.aio",
+    "holdfast.stores.postgresql.database",
+    "holdfast.stores.sql.store",
 )
 """The modules that operations of these stores need besides those that creating a client imports."""
 
@@ -164,6 +170,14 @@ def _etcd(parts: SplitResult) -> StoreSource:
     return etcd_url_source(parts)
 
 
+def _postgresql(parts: SplitResult) -> StoreSource:
+    require("the PostgreSQL store", ("psycopg",), "postgresql")
+    load(POSTGRESQL)
+    from holdfast.stores.postgresql import postgresql_url_source
+
+    return postgresql_url_source(parts)
+
+
 SCHEMES: dict[str, Callable[[SplitResult], StoreSource]] = {
     "sqlite": sqlite_url_source,
     "memory": memory_url_source,
@@ -178,4 +192,6 @@ SCHEMES: dict[str, Callable[[SplitResult], StoreSource]] = {
     "zookeeper": _zookeeper,
     "etcd": _etcd,
     "etcds": _etcd,
+    "postgresql": _postgresql,
+    "postgres": _postgresql,
 }

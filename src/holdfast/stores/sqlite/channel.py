@@ -15,7 +15,7 @@ from pathlib import Path
 
 from holdfast.contracts.messages import Notification
 from holdfast.contracts.runtime import Runtime
-from holdfast.stores.sqlite import codec
+from holdfast.stores import table_codec as codec
 
 log = logging.getLogger("holdfast")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.errors import StoreError
-from holdfast.stores.sqlite import codec
+from holdfast.stores import table_codec as codec
 from holdfast.stores.sqlite.errors import to_store_error
 from holdfast.stores.sqlite.fork_guard import fork_guard
 from holdfast.stores.sqlite.opening import open_file

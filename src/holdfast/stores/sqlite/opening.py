@@ -9,7 +9,8 @@ from importlib import resources
 from pathlib import Path
 
 from holdfast.errors import StoreError, UsageError
-from holdfast.stores.sqlite import codec, machine
+from holdfast.stores import table_codec as codec
+from holdfast.stores.sqlite import machine
 from holdfast.stores.sqlite.errors import os_error_to_store_error, to_store_error
 from holdfast.stores.sqlite.fork_guard import fork_guard
 from holdfast.table.state import PLACEHOLDER, NameState, Queue

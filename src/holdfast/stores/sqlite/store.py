@@ -5,7 +5,7 @@ the store sleeps for a short random time in the runtime and tries again, so that
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -68,7 +68,7 @@ class SqliteStore(TabledStore):
         self._send(step)
         return result
 
-    async def steps(self, work: Callable[[Steps], T], until: float) -> T:
+    async def steps(self, names: Sequence[str], work: Callable[[Steps], T], until: float) -> T:  # noqa: ARG002 - read when `work` asks
         """Run `work` on any number of names in one transaction, then send the notifications of the steps."""
         result, steps = await self._unlocked(lambda: self._database.steps(work), until)
         for step in steps.taken.values():

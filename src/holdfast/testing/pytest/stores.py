@@ -1,6 +1,6 @@
 """The store of one test: a grant table in memory whose clock can be moved and which can be made unavailable."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TypeVar
 from weakref import WeakSet
@@ -99,10 +99,10 @@ class TestStore(MemoryStore):
         await self.arrive()
         return await super().step(name, work, until)
 
-    async def steps(self, work: Callable[[Steps], T], until: float) -> T:
+    async def steps(self, names: Sequence[str], work: Callable[[Steps], T], until: float) -> T:
         """Carry out `work` on any number of names at once."""
         await self.arrive()
-        return await super().steps(work, until)
+        return await super().steps(names, work, until)
 
     async def names(self, prefix: str, until: float, rest: object = None) -> Page:
         """Return the names in use."""

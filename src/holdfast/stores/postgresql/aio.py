@@ -1,0 +1,50 @@
+"""The link for asyncio: it waits for sockets in the event loop."""
+
+import asyncio
+import contextlib
+import socket
+
+from holdfast.runtimes import clocks
+from holdfast.stores.postgresql.connection import PgConnection
+from holdfast.stores.postgresql.link import PgLink
+from holdfast.transport.polling import READABLE, WRITABLE
+
+
+class PgAsyncLink(PgLink):
+    """The connections of the tasks of one client."""
+
+    async def _wait(self, connection: PgConnection, mask: int, until: float) -> None:
+        loop, descriptor = asyncio.get_running_loop(), connection.fileno()
+        ready: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_later(max(0.0, until - clocks.steady()), _time_out, ready)
+        if mask & READABLE:
+            loop.add_reader(descriptor, _end, ready)
+        if mask & WRITABLE:
+            loop.add_writer(descriptor, _end, ready)
+        try:
+            await ready
+        finally:
+            timer.cancel()
+            if mask & READABLE:
+                loop.remove_reader(descriptor)
+            if mask & WRITABLE:
+                loop.remove_writer(descriptor)
+
+    async def _look_up(self, host: str, port: int) -> str:
+        if host.startswith("/"):
+            return host
+        with contextlib.suppress(socket.gaierror):  # an address needs no resolver, and no thread for it
+            socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM, 0, socket.AI_NUMERICHOST)
+            return host
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return str(found[0][4][0])
+
+
+def _end(ready: "asyncio.Future[None]") -> None:
+    if not ready.done():
+        ready.set_result(None)
+
+
+def _time_out(ready: "asyncio.Future[None]") -> None:
+    if not ready.done():
+        ready.set_exception(TimeoutError())

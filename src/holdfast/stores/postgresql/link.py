@@ -1,0 +1,257 @@
+"""The link to the servers of one database: a few connections that carry the statements of one client.
+
+It is written once for both forms of the API. What they do differently is in `threads.py` and `aio.py`: to wait for a
+socket, and to look up a host.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from typing import TypeVar
+
+from psycopg import pq
+from psycopg.conninfo import make_conninfo
+
+from holdfast.contracts.runtime import Runtime
+from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.stores.postgresql.connection import Params, PgConnection, PgStatement, Table
+from holdfast.stores.postgresql.errors import PgBroken, PgServerError, to_store_error, unanswered
+from holdfast.stores.postgresql.options import PgDeployment, place
+from holdfast.stores.sql.database import LOCKED_FOR
+from holdfast.transport.keep_alive import DEAD_AFTER, FIRST_PROBE, INTERVAL, PROBES
+from holdfast.transport.pool import ConnectionPool
+
+T = TypeVar("T")
+
+LOOK_AGAIN = 0.05
+"""How often a caller looks for a free connection without being woken, in seconds."""
+
+GREETING = PgStatement("holdfast_greeting", "SELECT pg_backend_pid(), pg_is_in_recovery()")
+
+SETTINGS = PgStatement(
+    "holdfast_settings",
+    "SELECT set_config('statement_timeout', '30s', false), set_config('lock_timeout', '10s', false), "
+    "set_config('default_transaction_isolation', 'read committed', false), set_config('jit', 'off', false)",
+)
+"""The settings of a session. A statement that its client gave up ends by itself. A pooler's sessions are left alone."""
+
+BEGIN = (
+    f"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = {round(LOCKED_FOR * 1000)}"
+)
+
+PgCall = tuple[PgStatement, Params]
+"""A statement and its parameters."""
+
+USELESS = frozenset({"25006", "55000", "57P01", "57P02", "57P03"})
+"""States after which another connection may lead to another server, or to the same one in another state."""
+
+
+class PgLink(ABC):
+    """The connections of one client. Every operation ends by `until`, a local instant.
+
+    An operation raises PgServerError if the server replied with an error, OutcomeUnknown if it did not reply, and
+    another StoreError if it was not reached.
+    """
+
+    def __init__(self, runtime: Runtime, deployment: PgDeployment) -> None:
+        """Prepare; nothing is connected yet."""
+        self.pooled = False
+        """Whether a pooler was seen between the client and the server."""
+        self._runtime = runtime
+        self._deployment = deployment
+        self._closed = False
+        self._start_anew()
+
+    @abstractmethod
+    async def _wait(self, connection: PgConnection, mask: int, until: float) -> None:
+        """Wait until the socket of a connection is readable or writable, as `mask` says. Raises TimeoutError."""
+
+    @abstractmethod
+    async def _look_up(self, host: str, port: int) -> str:
+        """Return an address of a host; the host itself if libpq is to look it up."""
+
+    # -- statements ----------------------------------------------------------------------------------------
+
+    async def execute(self, statement: PgStatement, params: Params, until: float) -> Table:
+        """Run a statement on a free connection; return its rows."""
+        connection = await self._take(until)
+        table = await self._carry_out(connection, connection.execute(statement, params), until)
+        self._put_back(connection)
+        return table
+
+    async def run_script(self, text: str, until: float) -> None:
+        """Run several statements in one transaction."""
+        connection = await self._take(until)
+        await self._carry_out(connection, connection.run_script(text), until)
+        self._put_back(connection)
+
+    async def transact(self, first: PgCall, then: Callable[[Table], PgCall | None], until: float) -> Table:
+        """Run a statement, and in the same transaction the one that `then` makes of its rows; return the latter's rows.
+
+        It takes two round trips. The server ends the transaction if the client stands still for LOCKED_FOR between
+        them. A connection on which anything fails is closed, which ends the transaction as well.
+        """
+        connection = await self._take(until)
+        try:
+            begin = f"{BEGIN}; {connection.spell_out(*first)}"
+            call = then(await self.run(connection, connection.run_script(begin), until))
+            end = "ROLLBACK" if call is None else f"{connection.spell_out(*call)}; COMMIT"
+            table = await self.run(connection, connection.run_script(end), until)
+        except PgBroken as error:
+            self._lose(connection)
+            raise unanswered(connection.place, error) from error
+        except BaseException:
+            self._pool.discard(connection)
+            self._free.set()
+            raise
+        self._put_back(connection)
+        return table
+
+    async def _carry_out(self, connection: PgConnection, work: Generator[int, None, T], until: float) -> T:
+        """Run work on a connection. If it fails, put the connection back or close it, and raise what it means."""
+        try:
+            return await self.run(connection, work, until)
+        except PgServerError as error:
+            if error.fatal or error.state in USELESS:
+                self._lose(connection)
+            else:
+                self._put_back(connection)
+            raise
+        except PgBroken as error:
+            self._lose(connection)
+            raise unanswered(connection.place, error) from error
+        except BaseException:
+            self._pool.discard(connection)
+            raise
+
+    async def run(self, connection: PgConnection, work: Generator[int, None, T], until: float) -> T:
+        """Run work on a connection. Raises PgServerError or PgBroken."""
+        try:
+            mask = next(work)
+            while True:
+                await self._wait(connection, mask, until)
+                mask = work.send(None)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        except TimeoutError as error:
+            raise PgBroken("timed out") from error
+
+    # -- connections ---------------------------------------------------------------------------------------
+
+    async def _take(self, until: float) -> PgConnection:
+        """Return a connection on which no reply is due: an idle one, a new one, or the next that is put back."""
+        while True:
+            if (now := self._runtime.now()) >= until:
+                raise StoreUnavailable(
+                    f"the request to {self._deployment.title()} timed out before it was sent: raise `timeout` or "
+                    "`operation_timeout`, or allow more with ?connections= in the URL"
+                )
+            self._check_open()
+            self._free.clear()
+            if (connection := self._pool.take(now)) is not None:
+                return connection
+            if len(self._pool.all) + self._connecting < self._deployment.connections:
+                return await self._connect(until)
+            await self._free.wait(min(until, now + LOOK_AGAIN))
+
+    def _put_back(self, connection: PgConnection) -> None:
+        self._pool.put_back(connection)
+        self._free.set()
+
+    def _lose(self, connection: PgConnection) -> None:
+        self._pool.lose(connection)
+        self._free.set()
+
+    async def _connect(self, until: float) -> PgConnection:
+        self._connecting += 1
+        try:
+            connection = await self.dial(until)
+        finally:
+            self._connecting -= 1
+        self._pool.add(connection, self._runtime.now())
+        return connection
+
+    async def dial(self, until: float) -> PgConnection:
+        """Return a new connection to the first host that serves. Raises StoreError."""
+        self._check_open()
+        hosts = self._deployment.hosts
+        failed: StoreError | None = None
+        for number, (host, port) in enumerate(hosts):
+            now = self._runtime.now()
+            if now >= until and failed is not None:
+                break
+            try:
+                return await self._dial_one(host, port, now + (until - now) / (len(hosts) - number))
+            except PgServerError as error:
+                failed = to_store_error(place(host, port), error)
+            except (PgBroken, OSError) as error:
+                failed = StoreUnavailable(
+                    f"cannot connect to the PostgreSQL server at {place(host, port)} ({error}); check that it "
+                    "runs, and the host and the port of the URL"
+                )
+        raise failed or StoreUnavailable(f"{self._deployment.title()} has no host")
+
+    async def _dial_one(self, host: str, port: int, until: float) -> PgConnection:
+        conninfo = make_conninfo(**self._keywords(host, port, await self._look_up(host, port)))
+        connection = PgConnection(pq.PGconn.connect_start(conninfo.encode()), place(host, port))
+        try:
+            await self.run(connection, connection.shake_hands(), until)
+            await self._greet(connection, until)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _keywords(self, host: str, port: int, address: str) -> dict[str, str]:
+        alive = {
+            "keepalives_idle": FIRST_PROBE,
+            "keepalives_interval": INTERVAL,
+            "keepalives_count": PROBES,
+            "tcp_user_timeout": DEAD_AFTER * 1000,
+        }
+        given = {"hostaddr": address} if address != host else {}
+        return {
+            "application_name": "holdfast",
+            **self._deployment.login,
+            **given,
+            **{key: str(value) for key, value in alive.items()},
+            "host": host,
+            "port": str(port),
+            "client_encoding": "UTF8",
+        }
+
+    async def _greet(self, connection: PgConnection, until: float) -> None:
+        """Learn whether a pooler is between, whose word for the session differs, and whether this is a standby."""
+        connection.pooled = True  # nothing is prepared before it is known
+        ((pid, in_recovery),) = await self.run(connection, connection.execute(GREETING, ()), until)
+        connection.pooled = self.pooled = int(pid or 0) != connection.backend_pid
+        if in_recovery == b"t":
+            raise PgServerError("55000", "this is a standby", fatal=True)
+        if not connection.pooled:
+            await self.run(connection, connection.execute(SETTINGS, ()), until)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable(f"{self._deployment.title()} is closed: make a new client")
+
+    # -- the end -------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Close the idle connections now, and those in use when they are put back."""
+        self._closed = True
+        self._pool.close()
+
+    def abandon(self) -> None:
+        """In a forked child: close its copies, and start anew."""
+        with suppress(OSError):
+            self._pool.abandon()
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        self._pool: ConnectionPool[PgConnection] = ConnectionPool()
+        self._free = self._runtime.event()
+        self._connecting = 0
+
+
+MakePgLink = Callable[[Runtime, PgDeployment], PgLink]

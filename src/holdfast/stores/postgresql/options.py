@@ -1,0 +1,183 @@
+"""The options of a PostgreSQL URL, or of a pool or engine of the user's: the servers, the login, the tables, the rules.
+
+No error of this file repeats a value of the URL, because it may be a password.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import SplitResult, unquote
+
+from holdfast.errors import UsageError
+from holdfast.stores.urlparts import Option, UrlParts, number, one_of, seconds, text
+
+FORMS = "write postgresql://[user:password@]host1[:port],host2/database?schema=holdfast"
+
+PORT = 5432
+PREFIX = "holdfast_"
+CONNECTIONS = 8
+MAX_TTL = 60.0
+
+STRICT, OBSERVED, OFF = "strict", "observed", "off"
+
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+LONGEST_IDENTIFIER = 40
+"""PostgreSQL cuts names after 63 bytes, and a prefix has a name behind it."""
+
+
+def _identifier(text: str) -> str:
+    if not IDENTIFIER.fullmatch(text) or len(text) > LONGEST_IDENTIFIER:
+        raise ValueError
+    return text
+
+
+def _connections(text: str) -> int:
+    if not 1 <= (count := number(text)) <= 1000:  # noqa: PLR2004 - far more than a server grants
+        raise ValueError
+    return count
+
+
+def identifier(key: str) -> Option:
+    """Return an option that accepts a name of SQL."""
+    return Option(_identifier, f"must be up to {LONGEST_IDENTIFIER} letters, digits and underscores, as ?{key}=locks")
+
+
+LIBPQ_OPTIONS: Mapping[str, Option] = {
+    "sslmode": Option(
+        one_of("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
+        "must be one of libpq's, as ?sslmode=verify-full",
+    ),
+    "sslrootcert": text("sslrootcert", "/etc/ssl/ca.pem"),
+    "sslcert": text("sslcert", "/etc/ssl/client.pem"),
+    "sslkey": text("sslkey", "/etc/ssl/client.key"),
+    "sslpassword": text("sslpassword", "%2A%2A%2A"),
+    "application_name": text("application_name", "billing"),
+    "target_session_attrs": Option(
+        one_of("any", "read-write", "primary"), "must be read-write, primary or any, as ?target_session_attrs=primary"
+    ),
+    "user": text("user", "holdfast"),
+    "password": text("password", "%2A%2A%2A"),
+}
+"""The options of a connection, with the names that libpq gives them."""
+
+OPTIONS: Mapping[str, Option] = {
+    "schema": identifier("schema"),
+    "prefix": identifier("prefix"),
+    "connections": Option(_connections, "must be a number from 1 to 1000, as ?connections=4"),
+    "max_ttl": Option(seconds(1.0, 1e7), "must be the longest ttl in use, in seconds, as ?max_ttl=60"),
+    "guard": Option(one_of(STRICT, OBSERVED, OFF), "must be strict, observed or off, as ?guard=off"),
+    **LIBPQ_OPTIONS,
+}
+"""All options of a PostgreSQL URL."""
+
+
+@dataclass(slots=True)
+class PgDeployment:
+    """The servers of one database, how to log in, and which tables to use."""
+
+    hosts: list[tuple[str, int]]
+    login: dict[str, str] = field(repr=False)
+    """Keywords of libpq besides the host and the port."""
+    schema: str = ""
+    """Empty: the first schema of the role's search path."""
+    prefix: str = PREFIX
+    connections: int = CONNECTIONS
+    """How many connections carry requests, at most; one more listens."""
+    max_ttl: float = MAX_TTL
+    """The longest ttl of this client, in seconds: how long a server that may have forgotten grants grants nothing."""
+    guard: str = OBSERVED
+
+    @property
+    def strict(self) -> bool:
+        """Whether any restart of the server begins a quarantine."""
+        return self.guard == STRICT
+
+    def title(self) -> str:
+        """Return the URL without its secrets and options."""
+        hosts = ",".join(place(host, port) for host, port in self.hosts)
+        tables = f"{self.schema}.{self.prefix}" if self.schema else self.prefix
+        return f"postgresql://{hosts}/{self.login.get('dbname', '')} ({tables}*)"
+
+
+def place(host: str, port: int) -> str:
+    """Return a host and its port as text. A host that begins with a slash is the folder of a socket."""
+    if host.startswith("/"):
+        return f"{host}:{port}"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def deployment_of(parts: SplitResult) -> PgDeployment:
+    """Parse a PostgreSQL URL. Raises UsageError if it can't be understood."""
+    url = UrlParts(parts, "PostgreSQL", FORMS)
+    query = url.query([*OPTIONS, "host"])
+    folder = query.pop("host", None)
+    options = url.take(query, OPTIONS)
+    login: dict[str, str] = {key: options.pop(key) for key in LIBPQ_OPTIONS if key in options}
+    if (given := url.login()) is not None:
+        login["user"] = given.user
+        if given.password is not None:
+            login["password"] = given.password
+    database = unquote(url.path()).strip("/")
+    if "/" in database:
+        raise UsageError(f"the path of a PostgreSQL URL is one database; {FORMS}.")
+    if database:
+        login["dbname"] = database
+    hosts = url.hosts(PORT) if folder is None else [(_folder(folder), PORT)]
+    if len(hosts) > 1:
+        login.setdefault("target_session_attrs", "read-write")
+    return PgDeployment(hosts, login, **options)
+
+
+def _folder(text: str) -> str:
+    if not text.startswith("/"):
+        raise UsageError(
+            "the option host of the PostgreSQL URL is the folder of a Unix socket, as ?host=/run/postgresql."
+        )
+    return text
+
+
+# -- pools and engines -------------------------------------------------------------------------------------------
+
+
+def deployment_of_pool(pool: Any) -> PgDeployment:  # noqa: ANN401 - any pool or engine
+    """Take over the servers and the login of a psycopg pool or a SQLAlchemy engine. Raises UsageError for others."""
+    if hasattr(pool, "conninfo") and hasattr(pool, "kwargs"):
+        return _of_conninfo(str(pool.conninfo), dict(pool.kwargs or {}))
+    engine = getattr(pool, "sync_engine", pool)
+    if getattr(getattr(engine, "dialect", None), "name", "") == "postgresql":
+        _, keywords = engine.dialect.create_connect_args(engine.url)
+        return _of_keywords({**keywords, **_arguments(engine)})
+    raise UsageError(
+        f"a {type(pool).__name__} is no store: give a URL, a pool of psycopg_pool, or an engine of SQLAlchemy."
+    )
+
+
+def _arguments(engine: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Return the `connect_args` of an engine, which it keeps in the closure of its pool."""
+    del engine
+    return {}
+
+
+def _of_conninfo(conninfo: str, keywords: dict[str, Any]) -> PgDeployment:
+    from psycopg.conninfo import conninfo_to_dict
+
+    return _of_keywords({**conninfo_to_dict(conninfo), **keywords})
+
+
+def _of_keywords(keywords: dict[str, Any]) -> PgDeployment:
+    kept = {key: str(value) for key, value in keywords.items() if key in TAKEN_OVER and value is not None}
+    if "database" in keywords:
+        kept["dbname"] = str(keywords["database"])
+    hosts = str(keywords.get("host") or "localhost").split(",")
+    ports = str(keywords.get("port") or PORT).split(",")
+    ports = ports * len(hosts) if len(ports) == 1 else ports
+    if len(hosts) > 1:
+        kept.setdefault("target_session_attrs", "read-write")
+    return PgDeployment([(host, int(port)) for host, port in zip(hosts, ports, strict=True)], kept)
+
+
+TAKEN_OVER = frozenset(
+    {*LIBPQ_OPTIONS, "dbname", "sslcrl", "passfile", "service", "krbsrvname", "gsslib", "channel_binding"}
+)
+"""The keywords of libpq that are taken over from a pool or an engine."""

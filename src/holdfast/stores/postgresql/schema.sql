@@ -1,0 +1,281 @@
+-- The tables and functions of Holdfast in PostgreSQL. Times are microseconds since 1970 by the database's clock.
+-- `@` stands for the schema and the prefix of all names, `@now` for the clock, `@started` for when the server started,
+-- `@timeline` for the timeline, which changes when a standby is promoted or a backup is restored.
+-- Every change of this file raises LAYOUT in schema.py.
+
+-- One row a name; see SqlRow in ../sql/rows.py. No column but the name has an index, so that updates stay on their page.
+CREATE TABLE IF NOT EXISTS @names (
+    name          text COLLATE "C" PRIMARY KEY,
+    version       bigint  NOT NULL,
+    counter       bigint  NOT NULL,
+    plain         boolean NOT NULL,
+    request_id    text    NOT NULL,
+    holder        text    NOT NULL,
+    ttl           bigint  NOT NULL,
+    lock_delay    bigint  NOT NULL,
+    granted_at    bigint  NOT NULL,
+    expires_at    bigint  NOT NULL,
+    last_released text    NOT NULL,
+    tombstones    text    NOT NULL,
+    used_at       bigint  NOT NULL,
+    idle_after    bigint  NOT NULL,
+    state         text    NOT NULL,
+    heads         text    NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
+
+-- One row. `floor` is at least the counter of every row that was deleted. `timeline` and `started` identify the server
+-- that granted the names of this table; `longest_ttl` is the longest ttl of any client.
+CREATE TABLE IF NOT EXISTS @meta (
+    one               boolean PRIMARY KEY CHECK (one),
+    layout            integer NOT NULL,
+    floor             bigint  NOT NULL,
+    timeline          text    NOT NULL,
+    started           bigint  NOT NULL,
+    longest_ttl       bigint  NOT NULL,
+    quarantined_since bigint  NOT NULL,
+    quarantined_until bigint  NOT NULL
+);
+
+INSERT INTO @meta VALUES (true, @layout, 0, @timeline, @started, 0, 0, 0) ON CONFLICT DO NOTHING;
+
+-- Rows to write, as arrays make them.
+DO $$ BEGIN
+    CREATE TYPE @snapshot AS (
+        at bigint, floor bigint, quarantined_since bigint, quarantined_until bigint, silent text,
+        name text, version bigint, counter bigint, plain boolean, request_id text, holder text, ttl bigint,
+        lock_delay bigint, granted_at bigint, expires_at bigint, last_released text, tombstones text, used_at bigint,
+        idle_after bigint, state text, heads text
+    );
+EXCEPTION WHEN duplicate_object THEN NULL;
+END $$;
+
+-- Begin a quarantine if this server may have forgotten grants: it is not the one that this table was written at.
+-- A restart alone forgets nothing, because every commit of Holdfast waits for the log; `in_strict` doubts that, too.
+CREATE OR REPLACE FUNCTION @begin_quarantine(in_longest_ttl bigint, in_strict boolean) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM @wait_for_log();
+    UPDATE @meta SET
+        timeline = @timeline,
+        started = @started,
+        quarantined_since = @now,
+        quarantined_until = @now + greatest(longest_ttl, in_longest_ttl)
+    WHERE timeline <> @timeline OR (in_strict AND started <> @started);
+END $$;
+
+-- Have this transaction wait until its log is on disk, where the server's setting would not.
+CREATE OR REPLACE FUNCTION @wait_for_log() RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'local', true);
+    END IF;
+END $$;
+
+-- The rows of some names, at one instant. A name without a row gets one of version 0.
+-- A client listens if its session holds the advisory lock of its channel.
+CREATE OR REPLACE FUNCTION @read(in_names text[], in_longest_ttl bigint, in_strict boolean) RETURNS SETOF @snapshot
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM @meta WHERE timeline <> @timeline OR (in_strict AND started <> @started)) THEN
+        PERFORM @begin_quarantine(in_longest_ttl, in_strict);
+    END IF;
+    RETURN QUERY
+    SELECT
+        @now, m.floor, m.quarantined_since, m.quarantined_until,
+        CASE WHEN n.heads <> '' THEN (
+            SELECT string_agg(channel, ' ') FROM unnest(string_to_array(n.heads, ' ')) AS channel
+            WHERE pg_try_advisory_xact_lock_shared(hashtextextended(channel, 0))
+        ) END,
+        wanted.name, coalesce(n.version, 0), coalesce(n.counter, 0), coalesce(n.plain, true),
+        coalesce(n.request_id, ''), coalesce(n.holder, ''), coalesce(n.ttl, 0), coalesce(n.lock_delay, 0),
+        coalesce(n.granted_at, 0), coalesce(n.expires_at, 0), coalesce(n.last_released, ''),
+        coalesce(n.tombstones, ''), coalesce(n.used_at, 0), coalesce(n.idle_after, 0), coalesce(n.state, ''),
+        coalesce(n.heads, '')
+    FROM @meta AS m CROSS JOIN unnest(in_names) AS wanted (name) LEFT JOIN @names AS n ON n.name = wanted.name;
+END $$;
+
+-- The same, after the rows are locked: SqlDatabase.transact.
+CREATE OR REPLACE FUNCTION @lock(in_names text[], in_longest_ttl bigint, in_strict boolean) RETURNS SETOF @snapshot
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM @names WHERE name = ANY (in_names) ORDER BY name FOR UPDATE;
+    RETURN QUERY SELECT * FROM @read(in_names, in_longest_ttl, in_strict);
+END $$;
+
+-- Grant a plain row that is free: SqlDatabase.acquire. Returns the token; or 0 and the row.
+CREATE OR REPLACE FUNCTION @acquire(
+    in_name text, in_request_id text, in_holder text, in_ttl bigint, in_lock_delay bigint, in_proposal bigint,
+    in_span bigint, in_longest_ttl bigint, in_strict boolean, OUT token bigint, OUT row_found @snapshot
+) LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM @wait_for_log();
+    END IF;
+    FOR attempt IN 1..2 LOOP
+        UPDATE @names AS n SET
+            version = CASE WHEN n.version = 0 THEN @now ELSE n.version + 1 END,
+            counter = greatest(
+                n.counter + 1, m.floor + 1, CASE WHEN @now <= @latest THEN @now ELSE 0 END,
+                least(in_proposal, least(@now, @latest) + @proposal_bound)
+            ) + in_span - 1,
+            request_id = in_request_id,
+            holder = in_holder,
+            ttl = in_ttl,
+            lock_delay = in_lock_delay,
+            granted_at = @now,
+            expires_at = @now + in_ttl,
+            used_at = @now,
+            idle_after = @now + in_ttl + in_lock_delay
+        FROM @meta AS m
+        WHERE n.name = in_name
+            AND n.plain
+            AND (n.request_id = '' OR (n.expires_at <= @now AND n.lock_delay = 0))
+            AND n.last_released <> in_request_id
+            AND strpos(n.tombstones, in_request_id) = 0
+            AND m.timeline = @timeline
+            AND (m.started = @started OR NOT in_strict)
+            AND m.quarantined_until <= @now
+        RETURNING n.counter INTO token;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+        token := 0;
+        SELECT * INTO row_found FROM @read(ARRAY[in_name], in_longest_ttl, in_strict);
+        IF row_found.version > 0 OR row_found.quarantined_until > row_found.at THEN
+            RETURN;
+        END IF;
+        INSERT INTO @names VALUES (in_name, 0, 0, true, '', '', 0, 0, 0, 0, '', '', 0, @now, '', '')
+        ON CONFLICT DO NOTHING;
+    END LOOP;
+END $$;
+
+-- End the lease of a request in a plain row: SqlDatabase.release. Returns true; or false and the row.
+CREATE OR REPLACE FUNCTION @release(
+    in_name text, in_request_id text, in_longest_ttl bigint, in_strict boolean,
+    OUT released boolean, OUT row_found @snapshot
+) LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM @wait_for_log();
+    END IF;
+    UPDATE @names SET
+        version = version + 1,
+        request_id = '',
+        holder = '',
+        last_released = in_request_id,
+        used_at = @now,
+        idle_after = @now
+    WHERE name = in_name AND plain AND request_id = in_request_id AND expires_at > @now;
+    released := FOUND;
+    IF NOT released THEN
+        SELECT * INTO row_found FROM @read(ARRAY[in_name], in_longest_ttl, in_strict);
+    END IF;
+END $$;
+
+-- Renew the leases in plain rows that last: SqlDatabase.renew. Returns the ids of their requests.
+CREATE OR REPLACE FUNCTION @renew(in_names text[], in_request_ids text[], in_tokens bigint[], in_ttls bigint[])
+RETURNS SETOF text LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM @wait_for_log();
+    RETURN QUERY
+    UPDATE @names AS n SET
+        version = n.version + 1,
+        ttl = greatest(n.ttl, r.ttl),
+        expires_at = greatest(least(n.expires_at, @now + n.ttl), @now + r.ttl),
+        used_at = @now,
+        idle_after = greatest(n.expires_at, @now + r.ttl) + n.lock_delay
+    FROM unnest(in_names, in_request_ids, in_tokens, in_ttls) AS r (name, request_id, token, ttl)
+    WHERE n.name = r.name AND n.plain AND n.request_id = r.request_id AND n.counter = r.token AND n.expires_at > @now
+    RETURNING n.request_id;
+END $$;
+
+-- Write the rows that still have the version that they replace: SqlDatabase.write. Returns the names that are written.
+-- `in_told` has the name, the channel and the text of each notification, one after another.
+CREATE OR REPLACE FUNCTION @write(
+    in_as_of bigint, in_atomic boolean, in_told text[],
+    in_names text[], in_versions bigint[], in_counters bigint[], in_plains boolean[], in_request_ids text[],
+    in_holders text[], in_ttls bigint[], in_lock_delays bigint[], in_granted_ats bigint[], in_expires_ats bigint[],
+    in_last_releaseds text[], in_tombstones text[], in_used_ats bigint[], in_idle_afters bigint[], in_states text[],
+    in_heads text[]
+) RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE
+    written text[];
+BEGIN
+    PERFORM @wait_for_log();
+    INSERT INTO @names
+    SELECT name, 0, 0, true, '', '', 0, 0, 0, 0, '', '', 0, @now, '', ''
+    FROM unnest(in_names, in_versions) AS r (name, version)
+    WHERE r.version = 0 AND @now < in_as_of + @new_for
+    ORDER BY name
+    ON CONFLICT DO NOTHING;
+    IF in_atomic THEN
+        PERFORM FROM @names WHERE name = ANY (in_names) ORDER BY name FOR UPDATE;
+        IF cardinality(in_names) <> (
+            SELECT count(*) FROM @names JOIN unnest(in_names, in_versions) AS r (name, version) USING (name, version)
+        ) THEN
+            RETURN '{}';
+        END IF;
+    END IF;
+    WITH done AS (
+        UPDATE @names AS n SET
+            version = CASE WHEN n.version = 0 THEN @now ELSE n.version + 1 END,
+            counter = r.counter,
+            plain = r.plain,
+            request_id = r.request_id,
+            holder = r.holder,
+            ttl = r.ttl,
+            lock_delay = r.lock_delay,
+            granted_at = r.granted_at,
+            expires_at = r.expires_at,
+            last_released = r.last_released,
+            tombstones = r.tombstones,
+            used_at = r.used_at,
+            idle_after = r.idle_after,
+            state = r.state,
+            heads = r.heads
+        FROM unnest(
+            in_names, in_versions, in_counters, in_plains, in_request_ids, in_holders, in_ttls, in_lock_delays,
+            in_granted_ats, in_expires_ats, in_last_releaseds, in_tombstones, in_used_ats, in_idle_afters, in_states,
+            in_heads
+        ) AS r (
+            name, version, counter, plain, request_id, holder, ttl, lock_delay, granted_at, expires_at, last_released,
+            tombstones, used_at, idle_after, state, heads
+        )
+        WHERE n.name = r.name AND n.version = r.version
+        RETURNING n.name
+    )
+    SELECT coalesce(array_agg(name), '{}') INTO written FROM done;
+    FOR told IN 1..cardinality(in_told) BY 3 LOOP
+        IF in_told[told] = ANY (written) THEN
+            PERFORM pg_notify(in_told[told + 1], in_told[told + 2]);
+        END IF;
+    END LOOP;
+    RETURN written;
+END $$;
+
+-- Delete the old rows among those that follow a name: SqlDatabase.sweep. Returns the last name that was looked at.
+CREATE OR REPLACE FUNCTION @sweep(in_after text, in_most integer, in_retention bigint) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    last_name text;
+    highest bigint;
+BEGIN
+    PERFORM @wait_for_log();
+    SELECT max(name) INTO last_name FROM (
+        SELECT name FROM @names WHERE name > in_after ORDER BY name LIMIT in_most
+    ) AS next HAVING count(*) = in_most;
+    WITH old AS (
+        SELECT name FROM @names
+        WHERE name > in_after AND (last_name IS NULL OR name <= last_name) AND idle_after < @now - in_retention
+        ORDER BY name
+        FOR UPDATE SKIP LOCKED
+    ), gone AS (
+        DELETE FROM @names AS n USING old
+        WHERE n.name = old.name AND n.idle_after < @now - in_retention
+        RETURNING n.counter
+    )
+    SELECT max(counter) INTO highest FROM gone;
+    UPDATE @meta SET floor = highest WHERE floor < highest;
+    RETURN coalesce(last_name, '');
+END $$;

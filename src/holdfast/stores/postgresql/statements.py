@@ -1,0 +1,149 @@
+"""The statements of one deployment, and how their parameters and rows are written."""
+
+from collections.abc import Iterable, Sequence
+
+from holdfast.stores.postgresql.connection import Cell, PgStatement, Table
+from holdfast.stores.postgresql.schema import expand
+from holdfast.stores.sql.database import SqlSnapshot
+from holdfast.stores.sql.rows import SqlRow
+
+COLUMNS = (
+    *("at", "floor", "quarantined_since", "quarantined_until", "silent", "name", "version", "counter", "plain"),
+    *("request_id", "holder", "ttl", "lock_delay", "granted_at", "expires_at", "last_released", "tombstones"),
+    *("used_at", "idle_after", "state", "heads"),
+)
+"""The columns of a snapshot."""
+
+NAME = COLUMNS.index("name")
+"""The first column of the row in a snapshot."""
+
+TRUE, FALSE = b"t", b"f"
+
+
+class PgStatements:
+    """The statements on the tables of one schema and prefix."""
+
+    def __init__(self, schema: str, prefix: str) -> None:
+        """Write them."""
+
+        def make(name: str, text: str) -> PgStatement:
+            return PgStatement(f"holdfast_{name}", expand(text, schema, prefix))
+
+        self.acquire = make("acquire", "SELECT token, (row_found).* FROM @acquire($1, $2, $3, $4, $5, $6, $7, $8, $9)")
+        self.release = make("release", "SELECT released, (row_found).* FROM @release($1, $2, $3, $4)")
+        self.renew = make("renew", "SELECT * FROM @renew($1, $2, $3, $4)")
+        self.read = make("read", "SELECT * FROM @read($1, $2, $3)")
+        self.lock = make("lock", "SELECT * FROM @lock($1, $2, $3)")
+        places = ", ".join(f"${place}" for place in range(1, 20))
+        self.write = make("write", f"SELECT unnest(@write({places}))")
+        self.sweep = make("sweep", "SELECT @sweep($1, $2, $3)")
+        self.names = make(
+            "names",
+            "SELECT name FROM @names WHERE idle_after > @now AND name > $1 AND name >= $2 AND starts_with(name, $2) "
+            "ORDER BY name LIMIT $3",
+        )
+        self.look = make("look", "SELECT layout, longest_ttl FROM @meta")
+        self.lengthen = make("lengthen", "UPDATE @meta SET longest_ttl = $1 WHERE longest_ttl < $1")
+        self.end_quarantine = make(
+            "end_quarantine",
+            "UPDATE @meta AS m SET quarantined_until = 0 FROM (SELECT quarantined_until FROM @meta) AS before "
+            "WHERE m.quarantined_until > 0 RETURNING before.quarantined_until - @now",
+        )
+
+
+# -- parameters --------------------------------------------------------------------------------------------------
+
+
+def text(value: str) -> bytes:
+    """Write a text. PostgreSQL knows no NUL, so it is escaped, as is the character that escapes it."""
+    if "\0" in value or "\\" in value:
+        value = value.replace("\\", "\\\\").replace("\0", "\\0")
+    return value.encode()
+
+
+def read_text(cell: Cell) -> str:
+    """Read what `text` wrote."""
+    value = (cell or b"").decode()
+    if "\\" not in value:
+        return value
+    return value.replace("\\\\", "\\\0").replace("\\0", "\0").replace("\\\0", "\\")
+
+
+def flag(value: object) -> bytes:
+    """Write a boolean."""
+    return TRUE if value else FALSE
+
+
+def array(values: Iterable[bytes]) -> bytes:
+    """Write an array."""
+    quoted = (value.replace(b"\\", b"\\\\").replace(b'"', b'\\"') for value in values)
+    return b"{" + b",".join(b'"' + value + b'"' for value in quoted) + b"}"
+
+
+def numbers(values: Iterable[int]) -> bytes:
+    """Write an array of numbers."""
+    return b"{" + b",".join(b"%d" % value for value in values) + b"}"
+
+
+# -- rows --------------------------------------------------------------------------------------------------------
+
+
+def read_snapshot(table: Sequence[Sequence[Cell]], first: int = 0) -> SqlSnapshot:
+    """Read the rows of a snapshot, whose columns begin with the one at `first`."""
+    rows: list[SqlRow] = []
+    silent: set[str] = set()
+    for line in table:
+        rows.append(_read_row(line[first + NAME :]))
+        silent.update((line[first + 4] or b"").decode().split())
+    at, floor, since, until = (int(cell or 0) for cell in table[0][first : first + 4])
+    return SqlSnapshot(at, rows, floor, frozenset(silent), since, until)
+
+
+def _read_row(cells: Sequence[Cell]) -> SqlRow:
+    name, version, counter, plain, request_id, holder, *others = [cell or b"" for cell in cells]
+    ttl, lock_delay, granted_at, expires_at, last_released, tombstones, used_at, idle_after, state, heads = others
+    return SqlRow(
+        read_text(name),
+        int(version),
+        int(counter),
+        plain == TRUE,
+        request_id.decode(),
+        holder.decode(),
+        int(ttl),
+        int(lock_delay),
+        int(granted_at),
+        int(expires_at),
+        last_released.decode(),
+        tombstones.decode(),
+        int(used_at),
+        int(idle_after),
+        state.decode(),
+        heads.decode(),
+    )
+
+
+def columns_of(rows: Sequence[SqlRow]) -> list[bytes]:
+    """Write rows as one array for each column."""
+    return [
+        array(text(row.name) for row in rows),
+        numbers(row.version for row in rows),
+        numbers(row.counter for row in rows),
+        array(flag(row.plain) for row in rows),
+        array(row.request_id.encode() for row in rows),
+        array(row.holder.encode() for row in rows),
+        numbers(row.ttl for row in rows),
+        numbers(row.lock_delay for row in rows),
+        numbers(row.granted_at for row in rows),
+        numbers(row.expires_at for row in rows),
+        array(row.last_released.encode() for row in rows),
+        array(row.tombstones.encode() for row in rows),
+        numbers(row.used_at for row in rows),
+        numbers(row.idle_after for row in rows),
+        array(row.state.encode() for row in rows),
+        array(row.heads.encode() for row in rows),
+    ]
+
+
+def names_of(table: Table) -> list[str]:
+    """Read a column of names."""
+    return [read_text(cell) for (cell,) in table]
