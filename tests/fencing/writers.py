@@ -106,13 +106,21 @@ class Writer:
         """Set the account, in the transaction."""
         self.execute(WRITE, name=self.name, value=value)
 
+    def starts_to_commit(self) -> Future[None]:
+        """Begin to commit the transaction."""
+        return self._start(self._committed())
+
     def commit(self) -> None:
         """Commit the transaction."""
-        self._run(self._committed())
+        self.starts_to_commit().result(TEST_TIMEOUT)
+
+    def starts_to_roll_back(self) -> Future[None]:
+        """Begin to roll the transaction back."""
+        return self._start(self._rolled_back())
 
     def rollback(self) -> None:
         """Roll the transaction back."""
-        self._run(self._rolled_back())
+        self.starts_to_roll_back().result(TEST_TIMEOUT)
 
     async def _committed(self) -> None:
         await finished(self.connection.commit())

@@ -59,16 +59,22 @@ def fences_table(schema: str = "", prefix: str = "holdfast_") -> str:
     return checked_table(f"{schema}.{prefix}fences" if schema else f"{prefix}fences")
 
 
+def quoted_table(dialect: str, table: str) -> str:
+    """Return the name of a table as SQL. In quotes it may be a word of SQL, and keeps its case in PostgreSQL."""
+    mark = "`" if dialect == "mysql" else '"'
+    return ".".join(f"{mark}{part}{mark}" for part in checked_table(table).split("."))
+
+
 def fences_ddl(dialect: str, table: str = FENCES) -> str:
     """Return the statement that makes a table of fences in a database of this dialect, if the table is not there."""
-    return TABLES[dialect].format(table=checked_table(table))
+    return TABLES[dialect].format(table=quoted_table(dialect, table))
 
 
 def fences_grants(dialect: str, table: str, role: str) -> str:
     """Return the statement that gives a role, or a user of MySQL, the least rights on a table of fences; SQLite: ""."""
     if dialect == "sqlite":
         return ""
-    return f"GRANT SELECT, INSERT, UPDATE ON {checked_table(table)} TO {quoted_role(dialect, role)};\n"
+    return f"GRANT SELECT, INSERT, UPDATE ON {quoted_table(dialect, table)} TO {quoted_role(dialect, role)};\n"
 
 
 def quoted_role(dialect: str, role: str) -> str:

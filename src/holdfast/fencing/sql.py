@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from holdfast.errors import StaleTokenError, UsageError
 from holdfast.escaping import quoted
 from holdfast.fencing.dialects import DEADLOCK, Dialect, Meaning
-from holdfast.fencing.schema import checked_table, fences_ddl
+from holdfast.fencing.schema import checked_table, fences_ddl, quoted_table
 from holdfast.fencing.users import UserTransaction, transaction_of
 
 MOST_DEADLOCKS = 20
@@ -55,9 +55,10 @@ async def _raised(transaction: UserTransaction, table: str, values: Mapping[str,
 
 async def _raise_once(transaction: UserTransaction, table: str, values: Mapping[str, object]) -> int:
     dialect = transaction.dialect
-    seen = await transaction.run(dialect.raise_fence.replace("{table}", table), values)
+    quoted_name = quoted_table(dialect.name, table)
+    seen = await transaction.run(dialect.raise_fence.replace("{table}", quoted_name), values)
     if dialect.read_fence:
-        seen = await transaction.run(dialect.read_fence.replace("{table}", table), values)
+        seen = await transaction.run(dialect.read_fence.replace("{table}", quoted_name), values)
     return int(seen)
 
 
