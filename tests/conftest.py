@@ -41,6 +41,7 @@ THOROUGH = (
     "conformance/test_zookeeper.py::TestEnsemble",
     "etcd/test_crowd.py",
     "etcd/test_faults.py",
+    "memcached/test_replies.py::test_ten_thousand",
     "models/",
     "ordered/test_faults",
     "properties/test_mutants.py",
