@@ -35,7 +35,7 @@ from holdfast.cli.options import (
     UrlFile,
 )
 from holdfast.cli.run import Job, run_job
-from holdfast.cli.schema import SqlDatabase, schema_sql
+from holdfast.cli.schema import SchemaKind, schema_sql
 from holdfast.client import DEFAULT_TTL, Client
 from holdfast.errors import HoldfastError, LockTimeout, StoreError, UsageError
 from holdfast.posix import require_posix
@@ -343,7 +343,7 @@ def release(  # noqa: PLR0917 - typer tells options from arguments by their anno
 
 @app.command()
 def schema(
-    database: Annotated[SqlDatabase, typer.Argument(help="The kind of database; mysql is for MariaDB, too.")],
+    database: Annotated[SchemaKind, typer.Argument(help="The kind of database; mysql is for MariaDB, too.")],
     schema: Annotated[
         str, typer.Option(help="The schema of the tables, in MySQL the database. Default: that of the connection.")
     ] = "",

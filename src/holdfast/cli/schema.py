@@ -9,7 +9,7 @@ from holdfast.errors import UsageError
 from holdfast.fencing.schema import fences_ddl, fences_grants, fences_table
 
 
-class SqlDatabase(StrEnum):
+class SchemaKind(StrEnum):
     """A database for which there is a schema."""
 
     POSTGRESQL = "postgresql"
@@ -17,9 +17,9 @@ class SqlDatabase(StrEnum):
     SQLITE = "sqlite"
 
 
-def schema_sql(database: SqlDatabase, schema: str, prefix: str, role: str) -> str:
+def schema_sql(database: SchemaKind, schema: str, prefix: str, role: str) -> str:
     """Return the statements that make all tables, and those that give a role the least rights on them."""
-    if database is SqlDatabase.SQLITE and (schema or role):
+    if database is SchemaKind.SQLITE and (schema or role):
         raise UsageError("SQLite has no schemas, roles or rights: leave --schema and --role out.")
     table = fences_table(schema, prefix)
     made, granted = _of_the_store(database, schema, prefix, role)
@@ -29,10 +29,10 @@ def schema_sql(database: SqlDatabase, schema: str, prefix: str, role: str) -> st
     return "\n".join(filter(None, [made, granted]))
 
 
-def _of_the_store(database: SqlDatabase, schema: str, prefix: str, role: str) -> tuple[str, str]:
+def _of_the_store(database: SchemaKind, schema: str, prefix: str, role: str) -> tuple[str, str]:
     """Return what the store in this database needs. A lock file of SQLite makes its own tables."""
     package = f"holdfast.stores.{database}"
-    if database is SqlDatabase.SQLITE or find_spec(package) is None:
+    if database is SchemaKind.SQLITE or find_spec(package) is None:
         return "", ""
     store = import_module(f"{package}.schema")
     return cast("str", store.ddl(schema, prefix)), cast("str", store.grants(schema, prefix, role)) if role else ""
