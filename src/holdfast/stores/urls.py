@@ -41,6 +41,12 @@ POSTGRESQL = (
     "holdfast.stores.postgresql.database",
     "holdfast.stores.sql.store",
 )
+MYSQL = (
+    "holdfast.stores.mysql.threads",
+    "asyncmy.connection",
+    "holdfast.stores.mysql.database",
+    "holdfast.stores.sql.store",
+)
 """The modules that operations of these stores need besides those that creating a client imports."""
 
 FILE_FORMS = "for a lock file write sqlite:///absolute/path, sqlite:///~/path or sqlite:relative/path"
@@ -204,6 +210,14 @@ def _postgresql(parts: SplitResult) -> StoreSource:
     return postgresql_url_source(parts)
 
 
+def _mysql(parts: SplitResult) -> StoreSource:
+    require("the MySQL store", ("pymysql",), "mysql")
+    load(MYSQL)
+    from holdfast.stores.mysql import mysql_url_source
+
+    return mysql_url_source(parts)
+
+
 SCHEMES: dict[str, Callable[[SplitResult], StoreSource]] = {
     "sqlite": sqlite_url_source,
     "memory": memory_url_source,
@@ -221,4 +235,6 @@ SCHEMES: dict[str, Callable[[SplitResult], StoreSource]] = {
     "memcached": _memcached,
     "postgresql": _postgresql,
     "postgres": _postgresql,
+    "mysql": _mysql,
+    "mariadb": _mysql,
 }

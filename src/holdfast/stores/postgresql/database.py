@@ -128,7 +128,7 @@ class PgDatabase:
 
     async def write(self, write: SqlWrite, until: float) -> frozenset[str]:
         """Write rows, and send notifications."""
-        return frozenset(names_of(await self._run(self._do.write, _write_params(write), until)))
+        return frozenset(names_of(await self._run(self._do.write, self._write_params(write), until)))
 
     async def transact(self, names: Sequence[str], work: Callable[[SqlSnapshot], SqlWrite], until: float) -> bool:
         """Lock rows, and write what `work` makes of them."""
@@ -139,7 +139,7 @@ class PgDatabase:
             nonlocal writing
             write = work(self._snapshot(table))
             writing = len(write.rows)
-            return (self._do.write, _write_params(write)) if write.rows else None
+            return (self._do.write, self._write_params(write)) if write.rows else None
 
         lock = (self._do.lock, params)
         table = await self._repeated(lambda: self._link.transact(lock, then, until), until)
@@ -165,6 +165,14 @@ class PgDatabase:
         if self._unguarded:
             snapshot.quarantined_until = 0
         return snapshot
+
+    def _write_params(self, write: SqlWrite) -> Params:
+        told: list[bytes] = []
+        for name, notifications in write.notifications.items():
+            for each in notifications:
+                told += (text(name), each.channel.encode(), table_codec.dump_notification(each))
+        instants = (b"%d" % write.as_of, b"%d" % write.quarantined_since)
+        return (*instants, self._rules[1], flag(write.atomic), array(told), *columns_of(write.rows))
 
     # -- statements ----------------------------------------------------------------------------------------
 
@@ -206,11 +214,3 @@ class PgDatabase:
                 f"{self._deployment.title()}: the tables have layout {layout}, and this version of Holdfast uses "
                 f"layout {LAYOUT}; use the same version of Holdfast everywhere, or another prefix"
             )
-
-
-def _write_params(write: SqlWrite) -> Params:
-    told: list[bytes] = []
-    for name, notifications in write.notifications.items():
-        for each in notifications:
-            told += (text(name), each.channel.encode(), table_codec.dump_notification(each))
-    return (b"%d" % write.as_of, flag(write.atomic), array(told), *columns_of(write.rows))

@@ -157,7 +157,10 @@ BEGIN
                 queue = CASE n.waiting WHEN 0 THEN '[' ELSE left(n.queue, -1) || ',' END
                     || '[' || @now || ',' || @now + in_waiter_ttl || ',' || in_waiter || ']]',
                 waiting = n.waiting + 1,
-                heads = CASE WHEN n.waiting < @heads THEN trim(n.heads || ' ' || in_channel) ELSE n.heads END,
+                heads = CASE
+                    WHEN strpos(n.heads, in_channel) > 0 OR cardinality(string_to_array(n.heads, ' ')) >= @heads
+                    THEN n.heads ELSE trim(n.heads || ' ' || in_channel)
+                END,
                 used_at = @now,
                 idle_after = greatest(n.idle_after, @now + in_waiter_ttl)
             FROM @meta AS m
@@ -257,10 +260,14 @@ BEGIN
                 idle_after = greatest(n.idle_after, at + (waiter ->> 5)::bigint + (waiter ->> 10)::bigint),
                 queue = others,
                 waiting = n.waiting - 1,
-                heads = CASE WHEN others = '' THEN '' ELSE concat_ws(
-                    ' ', nullif(others::json -> 0 ->> 3, ''), nullif(others::json -> 1 ->> 3, ''),
-                    nullif(others::json -> 2 ->> 3, ''), nullif(others::json -> 3 ->> 3, '')
-                ) END
+                heads = CASE WHEN others = '' THEN '' ELSE coalesce((
+                    SELECT string_agg(channel, ' ' ORDER BY place) FROM (
+                        SELECT each ->> 3 AS channel, min(number) AS place
+                        FROM json_array_elements(others::json) WITH ORDINALITY AS queue (each, number)
+                        WHERE each ->> 3 <> ''
+                        GROUP BY channel ORDER BY place LIMIT @heads
+                    ) AS first
+                ), '') END
             WHERE names.name = in_name;
             PERFORM pg_notify(
                 waiter ->> 3,
@@ -303,9 +310,10 @@ BEGIN
 END $$;
 
 -- Write the rows that still have the version that they replace: SqlDatabase.write. Returns the names that are written.
+-- None if this server may have forgotten grants since they were read: `in_since` is the quarantine of then.
 -- `in_told` has the name, the channel and the text of each notification, one after another.
 CREATE OR REPLACE FUNCTION @write(
-    in_as_of bigint, in_atomic boolean, in_told text[],
+    in_as_of bigint, in_since bigint, in_strict boolean, in_atomic boolean, in_told text[],
     in_names text[], in_versions bigint[], in_counters bigint[], in_plains boolean[], in_request_ids text[],
     in_holders text[], in_ttls bigint[], in_lock_delays bigint[], in_granted_ats bigint[], in_expires_ats bigint[],
     in_last_releaseds text[], in_tombstones text[], in_used_ats bigint[], in_idle_afters bigint[], in_states text[],
@@ -314,6 +322,12 @@ CREATE OR REPLACE FUNCTION @write(
 DECLARE
     written text[];
 BEGIN
+    IF NOT EXISTS (
+        SELECT FROM @meta
+        WHERE quarantined_since = in_since AND timeline = @timeline AND (started = @started OR NOT in_strict)
+    ) THEN
+        RETURN '{}';
+    END IF;
     PERFORM @wait_for_log();
     INSERT INTO @names
     SELECT name, 0, 0, true, '', '', 0, 0, 0, 0, '', '', 0, @now, '', '', '', 0

@@ -39,7 +39,7 @@ class PgStatements:
         self.renew = make("renew", "SELECT * FROM @renew($1, $2, $3, $4)")
         self.read = make("read", "SELECT * FROM @read($1, $2, $3)")
         self.lock = make("lock", "SELECT * FROM @lock($1, $2, $3)")
-        places = ", ".join(f"${place}" for place in range(1, 22))
+        places = ", ".join(f"${place}" for place in range(1, 24))
         self.write = make("write", f"SELECT unnest(@write({places}))")
         self.sweep = make("sweep", "SELECT @sweep($1, $2, $3)")
         self.names = make(

@@ -41,6 +41,8 @@ class SqlWrite:
 
     as_of: int
     """The `now` of the snapshot: a row that was not there then is written soon after it, or not at all."""
+    quarantined_since: int
+    """That of the snapshot: nothing is written if another quarantine has begun since, or has to begin."""
     rows: list[SqlRow]
     """Each with the version of the row that it replaces."""
     notifications: dict[str, list[Notification]] = field(default_factory=dict[str, list[Notification]])
@@ -84,7 +86,10 @@ class SqlDatabase(Protocol):
         ...
 
     async def write(self, write: SqlWrite, until: float) -> frozenset[str]:
-        """Write the rows that still have the version that they replace; return their names. Then send notifications."""
+        """Write the rows that still have the version that they replace; return their names. Then send notifications.
+
+        A server that may have forgotten grants since the snapshot writes none: it may have others of these versions.
+        """
         ...
 
     async def transact(self, names: Sequence[str], work: Callable[[SqlSnapshot], SqlWrite], until: float) -> bool:

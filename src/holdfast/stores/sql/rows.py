@@ -7,13 +7,14 @@ them apart, so that one statement can add a waiter or hand the name over. All ot
 
 import json
 from dataclasses import dataclass
+from itertools import islice
 
 from holdfast.contracts.messages import AcquireRequest
 from holdfast.stores import table_codec
 from holdfast.table.state import PLACEHOLDER, Holder, NameState
 
-HEADS = 4
-"""For so many waiters at the head of a queue the database says whether their clients still listen."""
+HEADS = 8
+"""For so many clients with waiters at the head of a queue the database says whether they still listen."""
 
 CAPACITY = 1
 """The capacity of a plain row."""
@@ -45,7 +46,7 @@ class SqlRow:
     state: str = ""
     """The whole state of a row that is not plain, as JSON."""
     heads: str = ""
-    """The channels of the first waiters, separated by spaces."""
+    """The channels of the clients that wait first, separated by spaces."""
     queue: str = ""
     """The waiters of a row that is plain but for them, as JSON; empty in all other rows."""
     waiting: int = 0
@@ -98,8 +99,8 @@ def row_of(name: str, version: int, state: NameState, *, queues: bool = False) -
     """
     row = SqlRow(name, version, state.counter, used_at=state.used_at, idle_after=state.idle_after())
     if state.queue:
-        channels = [waiter.request.channel for _, waiter in zip(range(HEADS), state.queue, strict=False)]
-        row.heads = " ".join(filter(None, channels))
+        channels = dict.fromkeys(waiter.request.channel for waiter in state.queue if waiter.request.channel)
+        row.heads = " ".join(islice(channels, HEADS))
     if state.queue and queues and _has_plain_waiters(state):
         row.plain, row.queue, row.waiting = False, table_codec.dump_queue(state.queue), len(state.queue)
     elif state.queue or not _has_plain_holder(state):

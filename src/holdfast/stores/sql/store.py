@@ -148,6 +148,7 @@ class SqlStore(TabledStore):
 
         def take(locked: SqlSnapshot) -> SqlWrite:
             results[0], write = _run(locked, work, queues=self._database.queues)
+            write.atomic = atomic
             return write
 
         names = [each.name for each in snapshot.rows]
@@ -198,7 +199,7 @@ def _run(snapshot: SqlSnapshot, work: Callable[[Steps], T], *, queues: bool) -> 
         row for name, step in steps.taken.items() if (row := _changed_row(rows[name], step, queues=queues)) is not None
     ]
     notifications = {name: step.notifications for name, step in steps.taken.items() if step.notifications}
-    return result, SqlWrite(snapshot.now, changed, notifications)
+    return result, SqlWrite(snapshot.now, snapshot.quarantined_since, changed, notifications)
 
 
 def _changed_row(before: SqlRow, step: Step, *, queues: bool) -> SqlRow | None:
