@@ -10,6 +10,7 @@ from pathlib import Path
 
 import bench.ensembles.pair
 import bench.ensembles.queue
+import bench.memcached
 import bench.redis.handoff
 import bench.redis.hot
 import bench.redis.keep
@@ -50,6 +51,7 @@ BENCHES: dict[str, Callable[[Size, Path], Report]] = {
     "zookeeper_queue": bench.ensembles.queue.zookeeper,
     "etcd_pair": bench.ensembles.pair.etcd,
     "etcd_queue": bench.ensembles.queue.etcd,
+    "memcached_pair": bench.memcached.run,
 }
 
 

@@ -20,6 +20,7 @@ from tests.servers import (
     EtcdEnsemble,
     EtcdServer,
     MariaDbServer,
+    MemcachedServer,
     PgBouncer,
     PostgresServer,
     RedisServer,
@@ -172,6 +173,14 @@ def etcd_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdEnse
     with EtcdEnsemble(tmp_path_factory.mktemp("etcd-ensemble")) as ensemble:
         _started["etcd_ensemble"] = [ensemble]
         yield ensemble
+
+
+@pytest.fixture(scope="session")
+def memcached_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemcachedServer]:
+    """Run one memcached server."""
+    with MemcachedServer(tmp_path_factory.mktemp("memcached")) as server:
+        _started["memcached_server"] = [server]
+        yield server
 
 
 @pytest.fixture(scope="session")

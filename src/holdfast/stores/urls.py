@@ -23,6 +23,11 @@ REDIS = (
     "holdfast.stores.redis.links.aio",
 )
 ETCD = ("holdfast.stores.etcd.directory", "holdfast.stores.etcd.threads", "holdfast.stores.etcd.aio")
+MEMCACHED = (
+    "holdfast.stores.memcached.store",
+    "holdfast.stores.memcached.threads",
+    "holdfast.stores.memcached.aio",
+)
 ZOOKEEPER = (
     "holdfast.stores.zookeeper.directory",
     "kazoo.client",
@@ -170,6 +175,13 @@ def _etcd(parts: SplitResult) -> StoreSource:
     return etcd_url_source(parts)
 
 
+def _memcached(parts: SplitResult) -> StoreSource:
+    from holdfast.stores.memcached import memcached_url_source
+
+    load(MEMCACHED)
+    return memcached_url_source(parts)
+
+
 def _postgresql(parts: SplitResult) -> StoreSource:
     require("the PostgreSQL store", ("psycopg",), "postgresql")
     load(POSTGRESQL)
@@ -194,4 +206,5 @@ SCHEMES: dict[str, Callable[[SplitResult], StoreSource]] = {
     "etcds": _etcd,
     "postgresql": _postgresql,
     "postgres": _postgresql,
+    "memcached": _memcached,
 }
