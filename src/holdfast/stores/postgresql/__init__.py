@@ -5,7 +5,7 @@ from urllib.parse import SplitResult
 
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Capabilities, Store, StoreSource
-from holdfast.stores.postgresql.options import OFF, PgDeployment, deployment_of, deployment_of_pool
+from holdfast.stores.postgresql.options import ADVISORY, OFF, PgDeployment, deployment_of, deployment_of_pool
 
 __all__ = ["postgresql_source", "postgresql_url_source"]
 
@@ -27,6 +27,17 @@ def postgresql_url_source(parts: SplitResult) -> StoreSource:
 
 def capabilities_of(deployment: PgDeployment) -> Capabilities:
     """Return the capabilities of a store with these rules."""
+    if deployment.mode == ADVISORY:
+        return Capabilities(
+            min_ttl=0.05,
+            queue=False,
+            weights=False,
+            local=False,
+            span=1,
+            shows_waiters=False,
+            tokens=bool(deployment.sequence),
+            records=False,
+        )
     return Capabilities(
         min_ttl=0.05,
         queue=True,
@@ -48,5 +59,11 @@ def _make(deployment: PgDeployment, runtime: Runtime) -> Store:
     from holdfast.stores.sql.store import SqlStore
 
     link = PgThreadLink if runtime.form == "threads" else PgAsyncLink
+    if deployment.mode == ADVISORY:
+        from holdfast.stores.postgresql.advisory import PgAdvisoryLocks
+        from holdfast.stores.sql.session_locks import SessionLockStore
+
+        locks = PgAdvisoryLocks(runtime, deployment, link)
+        return SessionLockStore(deployment.title(), runtime, locks, capabilities_of(deployment))
     database = PgDatabase(runtime, deployment, link)
     return SqlStore(deployment.title(), runtime, database, capabilities_of(deployment))

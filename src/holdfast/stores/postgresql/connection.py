@@ -46,6 +46,8 @@ class PgConnection:
         self.used = 0.0
         self.pooled = False
         """Whether a pooler is between: then a statement may run in any session, and nothing can be prepared."""
+        self.label = ""
+        """The application name that was set for the session, if it was set after the connection was made."""
         self._pgconn = pgconn
         self._prepared: set[bytes] = set()
 
@@ -68,6 +70,11 @@ class PgConnection:
     def backend_pid(self) -> int:
         """The process of the session, as whoever took the connection says."""
         return self._pgconn.backend_pid
+
+    @property
+    def server_version(self) -> int:
+        """The version of the server, as 150004 for 15.4."""
+        return self._pgconn.server_version
 
     def is_stale(self) -> bool:
         """Tell whether the server has closed the connection."""
@@ -105,17 +112,25 @@ class PgConnection:
             result = yield from self._result()
         except OperationalError as error:
             raise PgBroken(_text(error)) from error
-        return [
-            tuple(result.get_value(row, column) for column in range(result.nfields)) for row in range(result.ntuples)
-        ]
+        return _table(result)
 
-    def run_script(self, text: str) -> Waits:
-        """Run several statements in one transaction. Raises PgServerError or PgBroken."""
+    def execute_once(self, statement: PgStatement, params: Params) -> Generator[int, None, Table]:
+        """Run a statement that is rarely used, without preparing it. Raises PgServerError or PgBroken."""
         try:
-            self._pgconn.send_query(text.encode())
-            yield from self._result()
+            self._pgconn.send_query_params(statement.text, params)
+            result = yield from self._result()
         except OperationalError as error:
             raise PgBroken(_text(error)) from error
+        return _table(result)
+
+    def run_script(self, text: str) -> Generator[int, None, Table]:
+        """Run several statements in one transaction; return the rows of the last. Raises PgServerError or PgBroken."""
+        try:
+            self._pgconn.send_query(text.encode())
+            result = yield from self._result()
+        except OperationalError as error:
+            raise PgBroken(_text(error)) from error
+        return _table(result)
 
     def _result(self) -> Generator[int, None, pq.abc.PGresult]:
         """Wait for the end of the reply, and return the last result, or raise the first error."""
@@ -152,6 +167,10 @@ class PgConnection:
         while (notify := self._pgconn.notifies()) is not None:
             heard.append(notify.extra)
         return heard
+
+
+def _table(result: pq.abc.PGresult) -> Table:
+    return [tuple(result.get_value(row, column) for column in range(result.nfields)) for row in range(result.ntuples)]
 
 
 def _connect_error(pgconn: pq.abc.PGconn) -> Exception:
