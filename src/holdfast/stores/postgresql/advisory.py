@@ -23,9 +23,9 @@ MAY_NOT = "42501"
 """The state of a role that lacks a right."""
 
 POOLED = (
-    "a connection pooler is between this client and PostgreSQL, and advisory locks belong to sessions, which it shares: "
-    "give Holdfast the server's own address, or use the store with a table (without ?mode=advisory), which works "
-    "through poolers"
+    "a connection pooler is between this client and PostgreSQL, and advisory locks belong to the sessions that it "
+    "shares. Give Holdfast the server's own address, or use the store with a table (without ?mode=advisory), which "
+    "works through poolers"
 )
 
 
@@ -128,14 +128,14 @@ class PgAdvisoryLocks:
         table = await self._run(sql.LOOK, (b"%d" % key.number,), until)
         view = SessionView()
         by_pid: dict[int, list[Sequence[Cell]]] = {}
-        for row in table:
-            by_pid.setdefault(int(row[0] or 0), []).append(row)
-        for pid, rows in by_pid.items():
-            for row in rows:
+        for each in table:
+            by_pid.setdefault(int(each[0] or 0), []).append(each)
+        for pid, locks in by_pid.items():
+            for row in locks:
                 if _number(row) == key.number and row[3] == b"1":
                     owner = self._owner(row[5])
                     if row[4] == b"t":
-                        view.holders.append(_holder(pid, owner, key, rows))
+                        view.holders.append(_holder(pid, owner, key, locks))
                     else:
                         view.waiters.append((owner, float(row[7] or 0)))
         return view

@@ -9,7 +9,7 @@ from holdfast.stores.postgresql import advisory_sql as sql
 from holdfast.stores.postgresql.connection import PgConnection, PgStatement, Table
 from holdfast.stores.postgresql.errors import PgBroken, PgServerError
 from holdfast.stores.postgresql.link import PgLink
-from holdfast.stores.sql.sessions import LockKey, SessionEndedError
+from holdfast.stores.sql.sessions import LockKey, LockTerms, SessionEndedError
 
 T = TypeVar("T")
 
@@ -51,6 +51,8 @@ class PgLockSession:
         self.connection = connection
         self._context = context
         self._key = b""
+        self._mark: tuple[bytes, bytes] = (b"", b"")
+        """The mark, and the ttl that it says."""
         self._ends_at = 0.0
         """The local instant at which the server ends the session at the latest if it sends nothing."""
         self._renewal: Generator[int, None, Table] | None = None
@@ -60,22 +62,23 @@ class PgLockSession:
 
     # -- the lock ------------------------------------------------------------------------------------------
 
-    async def lock(self, key: LockKey, owner: str, ttl: int, wait: float, proposal: int, until: float) -> int:
+    async def lock(self, key: LockKey, terms: LockTerms, until: float) -> int:
         """Take a lock if it is free; else wait for it in the database."""
         context, connection = self._context, self.connection
-        if (label := context.label(owner)) != connection.label:
+        if (label := context.label(terms.owner)) != connection.label:
             await self._run(connection.execute(sql.LABEL, (label.encode(),)), until)
             connection.label = label
-        timeout = b"%d" % _milliseconds(ttl)
-        params = (b"%d" % key.number, b"%d" % key.mark, timeout, timeout, b"%d" % proposal)
+        ttl = _milliseconds(terms.ttl)
+        timeout = b"%d" % ttl
+        params = (b"%d" % key.number, b"%d" % key.mark, timeout, timeout, b"%d" % terms.proposal)
         ((token, pid, *_),) = await self._run(connection.execute(context.try_lock, params), until)
-        if wait > 0 and token == b"0":
-            script = sql.wait_for_lock(key, _milliseconds(ttl), wait, proposal, context.sequence)
+        if terms.wait > 0 and token == b"0":
+            script = sql.wait_for_lock(key, ttl, terms, context.sequence)
             ((token, pid),) = await self._run(connection.run_script(script), until)
         if int(pid or 0) != connection.backend_pid:
             raise context.pooler_seen()
-        self._key = params[0]
-        self._ends_at = context.now() + ttl / MICROS
+        self._key, self._mark = params[0], (params[1], params[2])
+        self._ends_at = context.now() + ttl / 1000
         return max(0, int(token or 0))
 
     async def unlock(self, until: float) -> bool:
@@ -92,7 +95,10 @@ class PgLockSession:
             return None
         left = self._ends_at - self._context.now()
         timeout = max(_milliseconds(ttl), _milliseconds(round(left * MICROS)))
-        self._renewal = self.connection.execute_once(sql.PROLONG, (self._key, b"%d" % timeout))
+        mark, said = self._mark
+        new = b"%d" % timeout
+        self._renewal = self.connection.execute_once(sql.PROLONG, (self._key, new, mark, said, new))
+        self._mark = mark, new
         self._timeout = timeout / 1000
         try:
             self._mask = next(self._renewal)
@@ -103,7 +109,7 @@ class PgLockSession:
     async def end_prolonging(self, until: float) -> bool | SessionEndedError | None:
         """Wait for the reply to the renewal; return whether the lock is held, None if there is no reply in time."""
         try:
-            ((_, pid, held),) = await self._finish(until)
+            ((_, pid, held, _),) = await self._finish(until)
         except SessionEndedError as error:
             return error
         except StoreError:

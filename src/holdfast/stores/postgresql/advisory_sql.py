@@ -7,7 +7,7 @@ mark as well.
 """
 
 from holdfast.stores.postgresql.connection import PgStatement
-from holdfast.stores.sql.sessions import LockKey
+from holdfast.stores.sql.sessions import LockKey, LockTerms
 
 MARK_TAKEN = -1
 """The token in the reply to `try_lock` if another program has locked the mark."""
@@ -31,8 +31,11 @@ OF_SESSION = (
 PROLONG = PgStatement(
     "holdfast_prolong",
     "SELECT set_config('idle_session_timeout', $2, false), pg_backend_pid(), "
-    f"EXISTS (SELECT FROM pg_locks WHERE pid = pg_backend_pid() AND {OF_SESSION})",
+    f"EXISTS (SELECT FROM pg_locks WHERE pid = pg_backend_pid() AND {OF_SESSION}), "
+    "CASE WHEN $4::int <> $5::int AND pg_try_advisory_lock_shared($3::int, $5::int) "
+    "THEN pg_advisory_unlock_shared($3::int, $4::int) END",  # noqa: S608 - constants
 )
+"""Renew a lock. Parameters: lock, idle timeout, mark, the ttl in the mark, the new ttl."""
 
 LOOK = PgStatement(
     "holdfast_look",
@@ -47,7 +50,7 @@ LOOK = PgStatement(
 
 END_HOLDER = PgStatement(
     "holdfast_end_holder",
-    f"SELECT pg_terminate_backend(pid, 2000) FROM pg_locks WHERE pid = $2::int AND {OF_SESSION}",
+    f"SELECT pg_terminate_backend(pid, 2000) FROM pg_locks WHERE pid = $2::int AND {OF_SESSION}",  # noqa: S608 - constants
 )
 
 LABEL = PgStatement("holdfast_label", "SELECT set_config('application_name', $1, false)")
@@ -68,11 +71,11 @@ def try_lock(sequence: str) -> PgStatement:
         "WHEN pg_try_advisory_lock_shared($2::int, $3::int) THEN CASE "
         f"WHEN pg_try_advisory_lock($1::bigint) THEN {_next(sequence, '$5::bigint')} "
         "WHEN pg_advisory_unlock_shared($2::int, $3::int) THEN $5::bigint * 0 ELSE $5::bigint * 0 END "
-        f"ELSE {MARK_TAKEN} END AS t OFFSET 0) AS grant_",
+        f"ELSE {MARK_TAKEN} END AS t OFFSET 0) AS grant_",  # noqa: S608 - a checked name
     )
 
 
-def wait_for_lock(key: LockKey, ttl: int, wait: float, proposal: int, sequence: str) -> str:
+def wait_for_lock(key: LockKey, ttl: int, terms: LockTerms, sequence: str) -> str:
     """Wait in the database's queue for a lock; the last statement returns its token or nothing.
 
     The block catches its own timeout, so that the server logs no error. It is no prepared statement, because such
@@ -80,11 +83,11 @@ def wait_for_lock(key: LockKey, ttl: int, wait: float, proposal: int, sequence: 
     """
     return (
         "DO $holdfast$ DECLARE t bigint; BEGIN "
-        f"PERFORM set_config('lock_timeout', '{max(1, round(wait * 1000))}', true); "
+        f"PERFORM set_config('lock_timeout', '{max(1, round(terms.wait * 1000))}', true); "
         f"PERFORM pg_advisory_lock_shared({key.mark}, {ttl}); "
         f"PERFORM pg_advisory_lock({key.number}); "
         f"PERFORM set_config('idle_session_timeout', '{ttl}', false); "
-        f"t := {_next(sequence, str(proposal))}; "
+        f"t := {_next(sequence, str(terms.proposal))}; "
         "PERFORM pg_advisory_lock_shared(-t), set_config('holdfast.token', t::text, true); "
         "EXCEPTION WHEN lock_not_available THEN "
         f"PERFORM pg_advisory_unlock_all(); END $holdfast$; "

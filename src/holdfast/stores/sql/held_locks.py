@@ -6,13 +6,15 @@ at a time: whoever uses it claims it first.
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.contracts.runtime import Event, Runtime
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.sql.sessions import LockKey, LockSession
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
 
 LOOK_AGAIN = 0.02
 """How often a caller looks for a session that another thread uses, in seconds."""

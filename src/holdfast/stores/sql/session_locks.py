@@ -8,7 +8,7 @@ has ended is lost at its next renewal, and the watch brings that renewal forward
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from holdfast.contracts.deadlines import MICROS, micros
+from holdfast.contracts.deadlines import MICROS
 from holdfast.contracts.messages import (
     AcquireRequest,
     AdjustRequest,
@@ -24,17 +24,24 @@ from holdfast.contracts.messages import (
     RenewRequest,
     Reply,
     WaiterView,
-    WithdrawRequest,
     Withdrawn,
+    WithdrawRequest,
 )
-from holdfast.contracts.owner_metadata import read_metadata
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Capabilities
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.outcome import Outcome
 from holdfast.stores.sql.held_locks import HeldLock, HeldLocks
 from holdfast.stores.sql.session_watch import SessionWatch
-from holdfast.stores.sql.sessions import LockKey, LockSession, SessionEndedError, SessionHolder, SessionLocks, SessionView
+from holdfast.stores.sql.sessions import (
+    LockKey,
+    LockSession,
+    LockTerms,
+    SessionEndedError,
+    SessionHolder,
+    SessionLocks,
+    SessionView,
+)
 
 SLICE = 0.1
 """How long one request waits in the database for a lock, in seconds."""
@@ -93,9 +100,9 @@ class SessionLockStore:
         request_id = request.request_id
         if request_id in self._held.over:
             return Withdrawn()
-        if (held := self._held.by_id.get(request_id)) is not None:
-            if (granted := await self._confirm(held, request, until)) is not None:
-                return granted
+        held = self._held.by_id.get(request_id)
+        if held is not None and (granted := await self._confirm(held, request, until)) is not None:
+            return granted
         key = LockKey.of(request.name)
         session = await self._take(until)
         token = await self._lock(session, key, request, until)
@@ -129,7 +136,7 @@ class SessionLockStore:
             wait = min(SLICE, (until - self._runtime.now()) / 2)
         self._waiting += wait > 0
         try:
-            return await session.lock(key, request.owner, request.ttl, wait, request.proposal, until)
+            return await session.lock(key, LockTerms(request.owner, request.ttl, request.proposal, wait), until)
         except SessionEndedError as error:
             self._locks.close_session(session)
             raise OutcomeUnknown(f"{self._title}: the session ended during the request ({error}): try again") from error
@@ -265,11 +272,11 @@ class SessionLockStore:
             await self._unlock(withdraw.request_id, held, until)
         return NotGranted()
 
-    async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
+    async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:  # noqa: ARG002 - the contract
         """Raise StoreError: there is no record of a lease that could be changed."""
         raise self._no_record("a lease cannot be changed")
 
-    async def resize(self, name: str, before: int, after: int, until: float) -> int:
+    async def resize(self, name: str, before: int, after: int, until: float) -> int:  # noqa: ARG002 - the contract
         """Return 1: every name has one holder here."""
         return 1
 
@@ -283,22 +290,22 @@ class SessionLockStore:
         waiters = [WaiterView(owner, 1, waited, alive=True) for owner, waited in view.waiters]
         return NameView(name, 1, max([last_token, *(holder.token for holder in holders)]), holders, waiters)
 
-    async def names(self, prefix: str, until: float, rest: object = None) -> Page:
+    async def names(self, prefix: str, until: float, rest: object = None) -> Page:  # noqa: ARG002 - the contract
         """Raise StoreError: the database knows hashes of names only."""
         raise self._no_record("names cannot be listed, for the database knows only hashes of them")
 
-    async def request_revocation(self, name: str, until: float) -> list[HolderView]:
+    async def request_revocation(self, name: str, until: float) -> list[HolderView]:  # noqa: ARG002 - the contract
         """Raise StoreError: there is nothing through which a holder could be asked."""
         raise self._no_record("a holder cannot be asked to release a name; to take it, revoke with force")
 
     async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
         """End the session of the holder, if the role may do that. The holder notices within half a second."""
         key = LockKey.of(name)
-        victims: list[HolderView] = []
-        for holder in _ours(await self._locks.look(key, until)):
-            if token in {0, holder.token} and await self._locks.end_holder(key, holder.session, until):
-                victims.append(_show(holder))
-        return victims
+        return [
+            _show(holder)
+            for holder in _ours(await self._locks.look(key, until))
+            if token in {0, holder.token} and await self._locks.end_holder(key, holder.session, until)
+        ]
 
     def _no_record(self, what: str) -> StoreError:
         return StoreError(f"{self._title} keeps no record of locks: {what}. Use the store with a table for that")

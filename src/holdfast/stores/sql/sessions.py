@@ -63,16 +63,29 @@ class SessionView:
     """The owner of each waiter, and for how many seconds it has waited."""
 
 
+@dataclass(slots=True)
+class LockTerms:
+    """On which terms a lock is requested."""
+
+    owner: str
+    ttl: int
+    """In microseconds."""
+    proposal: int
+    """The token, if no sequence gives one."""
+    wait: float
+    """For how many seconds to wait in the database."""
+
+
 class LockSession(Protocol):
     """A session that holds one lock, or none. Used by one caller at a time.
 
     Its operations raise SessionEndedError if the session is over, and StoreError for everything else.
     """
 
-    async def lock(self, key: LockKey, owner: str, ttl: int, wait: float, proposal: int, until: float) -> int:
-        """Take a lock for `ttl` microseconds, and wait for it up to `wait` seconds; return its token, 0: it is taken.
+    async def lock(self, key: LockKey, terms: LockTerms, until: float) -> int:
+        """Take a lock, or wait for it as the terms say; return its token, 0: it is taken.
 
-        Without a sequence, the token is `proposal`. After any error the session must be closed: it may hold the lock.
+        After any error the session must be closed: it may hold the lock.
         """
         ...
 
