@@ -43,6 +43,7 @@ THOROUGH = (
     "etcd/test_faults.py",
     "models/",
     "ordered/test_faults",
+    "postgresql/test_advisory_orphans.py",
     "properties/test_mutants.py",
     "properties/test_simulated_server.py",
     "properties/test_stores.py::test_a_file_that_forgets_is_noticed",

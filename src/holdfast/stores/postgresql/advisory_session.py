@@ -85,6 +85,8 @@ class PgLockSession:
         """Free the lock, after the reply to a renewal that is still due."""
         if self._renewal is not None:
             await self._finish(until)
+        if self.connection.is_stale():
+            raise SessionEndedError("the server closed its connection")
         return (await self._run(self.connection.execute(sql.UNLOCK, (self._key,)), until))[0][0] == b"t"
 
     # -- renewal -------------------------------------------------------------------------------------------
@@ -144,7 +146,9 @@ class PgLockSession:
     def _meaning(self, error: PgServerError | PgBroken) -> Exception:
         if isinstance(error, PgServerError):
             return SessionEndedError(str(error)) if error.fatal else self._context.explain(error)
-        return self._context.silent(error) if error.args == ("timed out",) else SessionEndedError(str(error))
+        if error.args == ("timed out",):
+            return self._context.silent(error)
+        return SessionEndedError(str(error), during=True)
 
     def has_ended(self) -> bool:
         """Look at the socket, unless a reply is due, which a renewal looks for."""

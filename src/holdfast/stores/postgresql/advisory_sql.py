@@ -30,10 +30,10 @@ OF_SESSION = (
 
 PROLONG = PgStatement(
     "holdfast_prolong",
-    "SELECT set_config('idle_session_timeout', $2, false), pg_backend_pid(), "
+    "SELECT set_config('idle_session_timeout', $2, false), pg_backend_pid(), "  # noqa: S608 - constants
     f"EXISTS (SELECT FROM pg_locks WHERE pid = pg_backend_pid() AND {OF_SESSION}), "
     "CASE WHEN $4::int <> $5::int AND pg_try_advisory_lock_shared($3::int, $5::int) "
-    "THEN pg_advisory_unlock_shared($3::int, $4::int) END",  # noqa: S608 - constants
+    "THEN pg_advisory_unlock_shared($3::int, $4::int) END",
 )
 """Renew a lock. Parameters: lock, idle timeout, mark, the ttl in the mark, the new ttl."""
 
@@ -66,12 +66,12 @@ def try_lock(sequence: str) -> PgStatement:
     """Take a lock if it is free, and return its token or 0. Parameters: lock, mark, ttl, idle timeout, proposal."""
     return PgStatement(
         "holdfast_try_lock",
-        "SELECT t, pg_backend_pid(), CASE WHEN t > 0 THEN pg_try_advisory_lock_shared(-t) END, "
+        "SELECT t, pg_backend_pid(), CASE WHEN t > 0 THEN pg_try_advisory_lock_shared(-t) END, "  # noqa: S608 - checked
         "CASE WHEN t > 0 THEN set_config('idle_session_timeout', $4, false) END FROM (SELECT CASE "
         "WHEN pg_try_advisory_lock_shared($2::int, $3::int) THEN CASE "
         f"WHEN pg_try_advisory_lock($1::bigint) THEN {_next(sequence, '$5::bigint')} "
         "WHEN pg_advisory_unlock_shared($2::int, $3::int) THEN $5::bigint * 0 ELSE $5::bigint * 0 END "
-        f"ELSE {MARK_TAKEN} END AS t OFFSET 0) AS grant_",  # noqa: S608 - a checked name
+        f"ELSE {MARK_TAKEN} END AS t OFFSET 0) AS grant_",
     )
 
 

@@ -105,14 +105,15 @@ class SessionLockStore:
             return granted
         key = LockKey.of(request.name)
         session = await self._take(until)
-        token = await self._lock(session, key, request, until)
+        wait = self._time_to_wait(request, until)
+        token = await self._lock(session, key, request, wait, until)
         if token:
             self._held.by_id[request_id] = HeldLock(key, session, token, request.ttl)
             if not self._watch.runs:
                 self._watch.start()
             return Granted(token, request.ttl)
         self._locks.put_back(session)
-        return await self._busy(key, request, until)
+        return Busy(0 if wait else RETRY, await self._holders(key, until))
 
     async def acquire_many(self, requests: Sequence[AcquireRequest], until: float) -> list[Reply]:
         """Raise NotImplementedError: a session holds one lock."""
@@ -129,11 +130,16 @@ class SessionLockStore:
                 f"{self._locks.most} connections: allow more with ?connections= in the URL"
             ) from error
 
-    async def _lock(self, session: LockSession, key: LockKey, request: AcquireRequest, until: float) -> int:
+    def _time_to_wait(self, request: AcquireRequest, until: float) -> float:
+        """Return how many seconds to wait in the database: 0 if too many requests of this client do already."""
+        if not request.wait or self._waiting >= self._locks.most // 2:
+            return 0.0
+        return max(0.0, min(SLICE, (until - self._runtime.now()) / 2))
+
+    async def _lock(
+        self, session: LockSession, key: LockKey, request: AcquireRequest, wait: float, until: float
+    ) -> int:
         """Take the lock, or wait for it; a session on which that fails is closed, for it may hold the lock."""
-        wait = 0.0
-        if request.wait and self._waiting < self._locks.most // 2:
-            wait = min(SLICE, (until - self._runtime.now()) / 2)
         self._waiting += wait > 0
         try:
             return await session.lock(key, LockTerms(request.owner, request.ttl, request.proposal, wait), until)
@@ -146,7 +152,7 @@ class SessionLockStore:
         finally:
             self._waiting -= wait > 0
 
-    async def _busy(self, key: LockKey, request: AcquireRequest, until: float) -> Busy:
+    async def _holders(self, key: LockKey, until: float) -> tuple[str, ...]:
         """Return who holds the lock. Raises StoreError if it is held for another name, or by another program."""
         holders = (await self._locks.look(key, until)).holders
         for holder in holders:
@@ -156,8 +162,7 @@ class SessionLockStore:
                     f"({holder.owner or 'unnamed'}) for another name or by another program. Wait until that lock is "
                     "free, or use another name"
                 )
-        waited = request.wait and self._waiting < self._locks.most // 2
-        return Busy(0 if waited else RETRY, tuple(holder.owner for holder in holders))
+        return tuple(holder.owner for holder in holders)
 
     async def _confirm(self, held: HeldLock, request: AcquireRequest, until: float) -> Granted | None:
         """Answer a repeated request with its grant; return None if that has ended."""
@@ -250,7 +255,10 @@ class SessionLockStore:
         """Free a lock that was claimed, and return whether its session held it; close the session if it fails."""
         try:
             held_until_now = not held.ended and await held.session.unlock(until)
-        except SessionEndedError:
+        except SessionEndedError as error:
+            if error.during:
+                self._drop(request_id, held)
+                raise OutcomeUnknown(f"{self._title}: the session ended during a release ({error})") from error
             held_until_now = False
         except BaseException:
             self._drop(request_id, held)

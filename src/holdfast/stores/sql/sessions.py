@@ -17,6 +17,11 @@ MARK_BITS = 31
 class SessionEndedError(Exception):
     """The session is over, and its lock with it. Users never see this error: their lease is lost."""
 
+    def __init__(self, why: str, *, during: bool = False) -> None:
+        """Say why, and whether the connection broke during the request: then it may have been carried out before."""
+        super().__init__(why)
+        self.during = during
+
 
 @dataclass(slots=True, frozen=True)
 class LockKey:
