@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +17,9 @@ from holdfast import AsyncClient, Client, LockTimeout, Outcome, StoreError, Stor
 from holdfast.stores.sql.sessions import LockKey
 from tests.hazards.helpers import eventually, soon
 from tests.servers import PgBouncer, PostgresServer, Proxy
+
+if TYPE_CHECKING:
+    from holdfast.primitives.options import PlainOptions
 
 LOCKS = "SELECT pid FROM pg_locks WHERE locktype = 'advisory'"
 
@@ -351,7 +355,13 @@ def test_a_sequence_that_does_not_only_grow_is_refused(
 
 def test_what_needs_a_record_is_refused(client: Client) -> None:
     """Nothing is promised that a lock alone cannot keep."""
-    for option in ({"lock_delay": 1.0}, {"min_hold": 1.0}, {"on_revoke": print}, {"detect_deadlock": True}):
+    options: list[PlainOptions] = [
+        {"lock_delay": 1.0},
+        {"min_hold": 1.0},
+        {"on_revoke": print},
+        {"detect_deadlock": True},
+    ]
+    for option in options:
         with pytest.raises(UsageError, match=f"{next(iter(option))} is not available"):
             client.lock("name", **option)
     with pytest.raises(UsageError, match="keeps no elections"):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast import Client, LockTimeout, StoreError
+from holdfast import Client, LockTimeout, StoreError, StoreUnavailable
 from holdfast.errors import HoldfastError
 from holdfast.stores.postgresql import advisory_sql
 from holdfast.stores.postgresql.advisory_session import PgLockSession
@@ -52,12 +52,16 @@ def test_a_session_without_a_timeout_is_seen(url: str, monkeypatch: pytest.Monke
 
     def wait_for_name() -> None:
         with Client(url) as here, Client(url) as there:
-            lease = here.lock("name", ttl=0.3, max_hold=0.3).acquire()
+            lease = here.lock("name", ttl=0.5).acquire()
             try:
                 there.lock("name").acquire(timeout=2.0).release()
             finally:
                 lease.release()
 
+    async def unanswered(*_args: object) -> None:
+        raise StoreUnavailable("no renewal reaches the server")
+
+    monkeypatch.setattr("holdfast.stores.sql.session_locks.SessionLockStore.renew", unanswered)
     wait_for_name()
     monkeypatch.setattr(advisory_sql, "try_lock", forever)
     with pytest.raises(LockTimeout):
@@ -72,9 +76,13 @@ def test_a_mark_that_says_nothing_is_seen(url: str, monkeypatch: pytest.MonkeyPa
             return LockKey(name, 42, mark(name))
 
         monkeypatch.setattr(LockKey, "of", of)
-        with Client(url) as here, Client(url) as there, here.lock("one").acquire():
-            with pytest.raises(HoldfastError) as caught:
-                there.lock("two").acquire(timeout=0)
+        with (
+            Client(url) as here,
+            Client(url) as there,
+            here.lock("one").acquire(),
+            pytest.raises(HoldfastError) as caught,
+        ):
+            there.lock("two").acquire(timeout=0)
         return caught.value
 
     assert isinstance(collide(len), StoreError) is False  # "one" and "two" are of one length
@@ -85,17 +93,24 @@ def test_a_renewal_that_proves_nothing_is_seen(
     postgres_server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lock that went away while its session lives is found by a renewal, unless the renewal does not look."""
+    real = PgLockSession.begin_to_prolong
+
+    def of_another_lock(session: PgLockSession, ttl: int) -> object:
+        """Renew as if the lock of the session had gone away."""
+        monkeypatch.setattr(session, "_key", b"7")
+        try:
+            return real(session, ttl)
+        finally:
+            monkeypatch.setattr(session, "_key", b"%d" % LockKey.of("name").number)
+
+    monkeypatch.setattr(PgLockSession, "begin_to_prolong", of_another_lock)
 
     def extend() -> None:
         with Client(url) as client:
             lease = client.lock("name", ttl=60).acquire()
             try:
-                session = client.session().store._held.by_id[lease._core.request_id].session  # type: ignore[attr-defined] # noqa: SLF001
-                assert isinstance(session, PgLockSession)
-                session._key = b"7"  # noqa: SLF001 - to the session it is as if the lock were gone
                 lease.extend()
             finally:
-                session._key = b"%d" % LockKey.of("name").number  # noqa: SLF001
                 lease.release()
 
     with pytest.raises(HoldfastError, match="session in the database has ended"):
