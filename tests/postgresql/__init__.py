@@ -1,1 +1,1 @@
-"""Tests of the PostgreSQL stores on real servers."""
+"""Tests of the PostgreSQL store alone, and of its faults on real servers."""

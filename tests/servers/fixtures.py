@@ -176,14 +176,6 @@ def etcd_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdEnse
 
 
 @pytest.fixture(scope="session")
-def memcached_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemcachedServer]:
-    """Run one memcached server."""
-    with MemcachedServer(tmp_path_factory.mktemp("memcached")) as server:
-        _started["memcached_server"] = [server]
-        yield server
-
-
-@pytest.fixture(scope="session")
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
     """Run one PostgreSQL server."""
     with PostgresServer(tmp_path_factory.mktemp("postgres")) as server:
@@ -204,4 +196,12 @@ def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb
     """Run one MariaDB server."""
     with MariaDbServer(tmp_path_factory.mktemp("mariadb")) as server:
         _started["mariadb_server"] = [server]
+        yield server
+
+
+@pytest.fixture(scope="session")
+def memcached_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemcachedServer]:
+    """Run one memcached server."""
+    with MemcachedServer(tmp_path_factory.mktemp("memcached")) as server:
+        _started["memcached_server"] = [server]
         yield server

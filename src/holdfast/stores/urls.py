@@ -43,6 +43,12 @@ POSTGRESQL = (
     "holdfast.stores.sql.session_locks",
     "holdfast.stores.sql.store",
 )
+MYSQL = (
+    "holdfast.stores.mysql.threads",
+    "asyncmy.connection",
+    "holdfast.stores.mysql.database",
+    "holdfast.stores.sql.store",
+)
 """The modules that operations of these stores need besides those that creating a client imports."""
 
 FILE_FORMS = "for a lock file write sqlite:///absolute/path, sqlite:///~/path or sqlite:relative/path"
@@ -63,6 +69,8 @@ def store_source(url: object = None) -> StoreSource:
         from holdfast.stores.redis import redis_source
 
         return redis_source(url)
+    if (pool := _source_of_pool(url)) is not None:
+        return pool
     url = _from_environment() if url is None else url
     if url is None:
         return _default()
@@ -75,6 +83,18 @@ def store_source(url: object = None) -> StoreSource:
     if make is None:
         raise UsageError(f"no store has the scheme {parts.scheme!r}; {_known_like(parts)}")
     return make(parts)
+
+
+def _source_of_pool(pool: object) -> StoreSource | None:
+    """Return the source of stores in the database of a pool or an engine of the user's; None if it is neither."""
+    dialect = getattr(getattr(getattr(pool, "sync_engine", pool), "dialect", None), "name", None)
+    if dialect == "postgresql" or hasattr(pool, "conninfo"):
+        require("the PostgreSQL store", ("psycopg",), "postgresql")
+        load(POSTGRESQL)
+        from holdfast.stores.postgresql import postgresql_source
+
+        return postgresql_source(pool)
+    return None
 
 
 def _from_environment() -> str | None:
@@ -192,6 +212,14 @@ def _postgresql(parts: SplitResult) -> StoreSource:
     return postgresql_url_source(parts)
 
 
+def _mysql(parts: SplitResult) -> StoreSource:
+    require("the MySQL store", ("pymysql",), "mysql")
+    load(MYSQL)
+    from holdfast.stores.mysql import mysql_url_source
+
+    return mysql_url_source(parts)
+
+
 SCHEMES: dict[str, Callable[[SplitResult], StoreSource]] = {
     "sqlite": sqlite_url_source,
     "memory": memory_url_source,
@@ -206,7 +234,9 @@ SCHEMES: dict[str, Callable[[SplitResult], StoreSource]] = {
     "zookeeper": _zookeeper,
     "etcd": _etcd,
     "etcds": _etcd,
+    "memcached": _memcached,
     "postgresql": _postgresql,
     "postgres": _postgresql,
-    "memcached": _memcached,
+    "mysql": _mysql,
+    "mariadb": _mysql,
 }

@@ -16,6 +16,7 @@ from holdfast.stores.memcached.records import (
     LockRecord,
     RecordState,
     longest_ttl,
+    next_token,
     seconds_of_delay,
     whole_seconds,
 )
@@ -44,7 +45,7 @@ class MemcachedAcquirer:
             if free.request_id == request.request_id:
                 self._known.free[name] = free
                 return Withdrawn()
-            record.token = max(free.token + 1, request.proposal)
+            record.token = next_token(free.token, request.proposal)
             if version := await self._items.swap(name, record, _lifetime(record), free.version, until):
                 return self._granted(name, record, version, now)
         elif not self._pacing.is_polled(name):
@@ -69,20 +70,21 @@ class MemcachedAcquirer:
             elif refusal := self._refusal(request, record, seen, now):
                 return refusal
             else:
-                version = await self._items.swap(name, record, _lifetime(record), seen.version, until)
+                lifetime = max(_lifetime(record), seen.left if seen.is_of(request.request_id) else 0)
+                version = await self._items.swap(name, record, lifetime, seen.version, until)
             if version is not None:
                 return self._granted(name, record, version, now)
             seen = await self._items.look(name, until)
         return Busy(int(SOONEST * 1_000_000))
 
     async def _add(self, request: AcquireRequest, record: LockRecord, until: float) -> ItemVersion | SeenItem:
-        record.token = max(request.proposal, 1)
+        record.token = next_token(0, request.proposal)
         return await self._items.add(request.name, record, _lifetime(record), until)
 
     def _refusal(self, request: AcquireRequest, record: LockRecord, seen: SeenItem, now: float) -> Reply | None:
         """Return why the request cannot take the name; None, with the token in `record`, if it can.
 
-        A request that has the name already, because an earlier reply to it was lost, keeps its token.
+        A request that has the name already, because an earlier reply to it was lost, keeps what it has.
         """
         there = seen.record
         if there is None:
@@ -91,11 +93,12 @@ class MemcachedAcquirer:
             if there.state is not RecordState.HELD:
                 return Withdrawn()
             record.token, record.granted_at, record.revoking = there.token, there.granted_at, there.revoking
+            record.ttl, record.owner = max(record.ttl, there.ttl), there.owner
             return None
         if seen.blocked_for() > 0:
             owners = (there.owner,) if seen.lease_left() > 0 or there.state is RecordState.KEPT else ()
             return Busy(self._pacing.retry_in(request.name, seen, now), owners)
-        record.token = max(there.token + 1, request.proposal)
+        record.token = next_token(there.token, request.proposal)
         return None
 
     def _record(self, request: AcquireRequest) -> LockRecord:
@@ -117,8 +120,10 @@ class MemcachedAcquirer:
         )
 
     def _granted(self, name: str, record: LockRecord, version: ItemVersion, sent: float) -> Granted:
-        held = HeldItem(record, version, sent + seconds(record.ttl))
-        self._known.hold(record.request_id, held, sent)
+        before, lasts_until = self._known.held.get(record.request_id), sent + seconds(record.ttl)
+        if before is not None and before.lasts_until > lasts_until:
+            lasts_until = before.lasts_until
+        self._known.hold(record.request_id, HeldItem(record, version, lasts_until), sent)
         self._pacing.forget(name)
         return Granted(record.token, record.ttl)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from holdfast.contracts.deadlines import MICROS
+from holdfast.table.times import LATEST
 
 RETENTION = 3600
 """For how many seconds a name keeps its last token after its last use."""
@@ -91,6 +92,14 @@ def record_of(data: bytes) -> LockRecord:
         texts[size:].decode("utf-8", "replace"),
         retention,
     )
+
+
+def next_token(last: int, proposal: int) -> int:
+    """Return the token of a grant: larger than the last one of the name, and what the client's clock proposes.
+
+    A clock that shows a year after 2200 is not believed.
+    """
+    return max(last + 1, proposal if proposal <= LATEST else 0)
 
 
 def whole_seconds(micros: int) -> int:

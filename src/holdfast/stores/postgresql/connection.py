@@ -6,11 +6,13 @@ statement by a deadline in threads, and cost a fifth of a pair.
 """
 
 import os
+import re
 import socket
 from collections.abc import Generator, Sequence
 from contextlib import suppress
 
 from psycopg import OperationalError, pq
+from psycopg.pq import Escaping
 
 from holdfast.stores.postgresql.errors import PgBroken, PgServerError
 from holdfast.transport.polling import READABLE, WRITABLE
@@ -22,18 +24,22 @@ Cell = bytes | None
 Params = Sequence[Cell]
 Table = list[tuple[Cell, ...]]
 
+PLACE = re.compile(r"\$([0-9]+)")
+"""The place of a parameter in a statement."""
+
 DONE = frozenset({pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK})
 
 
 class PgStatement:
     """A statement that is prepared once on each connection."""
 
-    __slots__ = ("name", "text")
+    __slots__ = ("name", "optional", "text")
 
-    def __init__(self, name: str, text: str) -> None:
-        """Name it, for the server."""
+    def __init__(self, name: str, text: str, optional: int = 0) -> None:
+        """Name it, for the server. If the column `optional` is NULL, so are all after it: they are not read then."""
         self.name = name.encode()
         self.text = text.encode()
+        self.optional = optional
 
 
 class PgConnection:
@@ -77,11 +83,15 @@ class PgConnection:
         return self._pgconn.server_version
 
     def is_stale(self) -> bool:
-        """Tell whether the server has closed the connection."""
-        if self._pgconn.status != pq.ConnStatus.OK:
-            return True
+        """Tell whether the server has closed the connection.
+
+        libpq notices the end only by a second read if the server's reason for it came first.
+        """
         with suppress(OperationalError):
-            self._pgconn.consume_input()
+            for _ in range(2):
+                if self._pgconn.status != pq.ConnStatus.OK:
+                    return True
+                self._pgconn.consume_input()
             return self._pgconn.status != pq.ConnStatus.OK
         return True
 
@@ -112,6 +122,8 @@ class PgConnection:
             result = yield from self._result()
         except OperationalError as error:
             raise PgBroken(_text(error)) from error
+        if (optional := statement.optional) and result.get_value(0, optional) is None:
+            return [tuple([result.get_value(0, column) for column in range(optional)])]
         return _table(result)
 
     def execute_once(self, statement: PgStatement, params: Params) -> Generator[int, None, Table]:
@@ -124,13 +136,22 @@ class PgConnection:
         return _table(result)
 
     def run_script(self, text: str) -> Generator[int, None, Table]:
-        """Run several statements in one transaction; return the rows of the last. Raises PgServerError or PgBroken."""
+        """Run several statements that have no parameters, in one transaction unless they say otherwise.
+
+        Return the rows of the last one that has any. Raises PgServerError or PgBroken.
+        """
         try:
             self._pgconn.send_query(text.encode())
             result = yield from self._result()
         except OperationalError as error:
             raise PgBroken(_text(error)) from error
         return _table(result)
+
+    def spell_out(self, statement: PgStatement, params: Params) -> str:
+        """Write the parameters into the text of a statement, for `run_script`."""
+        escape = Escaping(self._pgconn).escape_literal
+        literals = ["NULL" if each is None else escape(each).decode() for each in params]
+        return PLACE.sub(lambda found: literals[int(found[1]) - 1], statement.text.decode())
 
     def _result(self) -> Generator[int, None, pq.abc.PGresult]:
         """Wait for the end of the reply, and return the last result, or raise the first error."""
@@ -148,7 +169,8 @@ class PgConnection:
                 break
             if result.status not in DONE:
                 failed = failed or result
-            last = result
+            if last is None or result.nfields:
+                last = result
         if failed is not None:
             raise _reply_error(failed)
         if last is None:
@@ -187,17 +209,17 @@ SENTENCES = (
     ("no password supplied", "28P01"),
     ("no pg_hba.conf entry", "28000"),
     ("authentication failed", "28000"),
-    ("role ", "28000"),
-    ("database ", "3D000"),
     ("too many", "53300"),
     ("remaining connection slots", "53300"),
-    ("starting up", "57P03"),
-    ("shutting down", "57P03"),
-    ("recovery", "57P03"),
+    ("the database system is", "57P03"),
+    ("accepting connections", "57P03"),
     ("session is read-only", "25006"),
     ("server is in hot standby mode", "25006"),
+    ("permission denied", "42501"),
+    ("role ", "28000"),
+    ("database ", "3D000"),
 )
-"""What servers and libpq say when they refuse a connection, and the SQLSTATE that it has."""
+"""What servers and libpq say when they refuse a connection, and the SQLSTATE of that. The first that fits counts."""
 
 
 def _reply_error(result: pq.abc.PGresult) -> Exception:
