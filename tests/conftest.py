@@ -48,6 +48,7 @@ THOROUGH = (
     "memcached/test_replies.py::test_ten_thousand",
     "models/",
     "ordered/test_faults",
+    "postgresql/test_advisory_orphans.py",
     "properties/test_mutants.py",
     "properties/test_simulated_server.py",
     "properties/test_stores.py::test_a_file_that_forgets_is_noticed",
