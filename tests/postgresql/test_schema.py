@@ -100,7 +100,9 @@ def test_a_role_may_make_tables_in_a_schema_that_it_was_given(postgres_server: P
 
 
 @pytest.mark.parametrize("form", API_FORMS)
-@pytest.mark.parametrize("lacks", ["SELECT, UPDATE, DELETE, INSERT ON TABLE given.holdfast_names", "USAGE ON SCHEMA given"])
+@pytest.mark.parametrize(
+    "lacks", ["SELECT, UPDATE, DELETE, INSERT ON TABLE given.holdfast_names", "USAGE ON SCHEMA given"]
+)
 def test_a_missing_right_is_named(postgres_server: PostgresServer, form: str, lacks: str) -> None:
     """The error says that rights are missing, and which command prints them."""
     schema = f"rights_{form}_{len(lacks)}"
