@@ -11,6 +11,7 @@ import subprocess
 from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -33,7 +34,7 @@ class Home:
     def __init__(self, disk: str | None = None) -> None:
         """Make the folder. `disk` is the size of a disk of its own, such as "64m", which only root can mount."""
         self.user = ordinary_user()
-        self.folder = ROOMS / f"holdfast-{secrets.token_hex(8)}"
+        self.folder = ROOMS / f"holdfast-server-{secrets.token_hex(8)}"
         warden.watch(self.folder)
         self.folder.mkdir(mode=0o700)
         if disk is not None:
@@ -143,6 +144,18 @@ class HousedServer(Server):
         return warden.start(
             self._command(), folder=home.folder, log=self._log_file, environment=environment, user=home.user
         )
+
+
+@cache
+def mounts_disks() -> bool:
+    """Tell whether a server can have a disk of its own. Root may not mount one in a container."""
+    if os.geteuid() != 0:
+        return False
+    try:
+        Home(disk="1m").remove()
+    except subprocess.CalledProcessError:
+        return False
+    return True
 
 
 def ordinary_user() -> str | None:

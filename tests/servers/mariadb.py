@@ -153,8 +153,9 @@ class MariaDbServer(HousedServer):
         """Tell whether this server serves, and not another program that took the port first."""
         import pymysql
 
-        with suppress(pymysql.MySQLError):
-            return self.execute("SELECT @@pid_file") == [(str(self.home.folder / "pid"),)]
+        with suppress(pymysql.MySQLError), self.connect(timeout=2) as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT @@pid_file")
+            return cursor.fetchone() == (str(self.home.folder / "pid"),)
         return False
 
 

@@ -51,7 +51,7 @@ class PgBouncer(HousedServer):
         host, port = self.address
         with (
             psycopg.connect(
-                host=host, port=port, user="pgbouncer", dbname="pgbouncer", autocommit=True, connect_timeout=10
+                host=host, port=port, user="pgbouncer", dbname="pgbouncer", autocommit=True, connect_timeout=2
             ) as connection,
             psycopg.ClientCursor(connection, row_factory=dict_row) as cursor,
         ):

@@ -186,8 +186,8 @@ class PostgresServer(HousedServer):
         """Tell whether this server serves, and not another program that took the port first."""
         import psycopg
 
-        with suppress(psycopg.OperationalError):
-            return self.execute("SHOW data_directory") == [(str(self.home.data),)]
+        with suppress(psycopg.OperationalError), self.connect(connect_timeout=2) as connection:
+            return connection.execute("SHOW data_directory").fetchone() == (str(self.home.data),)
         return False
 
     def _end(self, number: signal.Signals, timeout: float = STOP_TIMEOUT) -> None:

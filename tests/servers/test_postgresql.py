@@ -15,7 +15,8 @@ import pytest
 from tests.hazards.helpers import Script
 from tests.servers import Clock, PgBouncer, PostgresServer, ServerFailedError, Standby, wait_until
 from tests.servers.children import children
-from tests.servers.homes import ordinary_user
+from tests.servers.homes import mounts_disks, ordinary_user
+from tests.servers.ports import LOCALHOST
 from tests.servers.postgresql import find_program
 from tests.servers.waiting import TEST_TIMEOUT
 
@@ -155,6 +156,20 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
     server.discard()
 
 
+def test_a_port_that_was_taken_in_the_last_moment_is_given_up(tmp_path: Path) -> None:
+    """If a program without a reservation takes the port first, the servers start on other ports."""
+    server = PostgresServer(tmp_path / "server")
+    wanted = server.claim_port()
+    with socket.create_server((LOCALHOST, wanted)), server:
+        assert server.port != wanted
+        bouncer = PgBouncer(tmp_path / "bouncer", server)
+        wanted = bouncer.claim_port()
+        with socket.create_server((LOCALHOST, wanted)), bouncer:
+            assert bouncer.port != wanted
+            with server.connect(bouncer.url) as client:
+                assert client.execute("SELECT 1").fetchone() == (1,)
+
+
 def test_a_user_needs_the_password(tmp_path: Path) -> None:
     """A user logs in with the right password alone, and has no right to create tables."""
     with PostgresServer(tmp_path, users=[("eve", "it's/a secret")]) as server:
@@ -201,9 +216,10 @@ def test_a_server_shows_the_time_of_its_clock(tmp_path: Path) -> None:
         assert server.execute(now) == [(pytest.approx(clock.now(), abs=600),)]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a disk")
 def test_a_full_disk_refuses_writes(tmp_path: Path) -> None:
     """A server whose disk is full refuses a table that grows, and goes on when it has space again."""
+    if not mounts_disks():
+        pytest.skip("a disk of its own for the server can be mounted by root alone")
     grow = "INSERT INTO remembered SELECT generate_series(2, 100000)"
     with PostgresServer(tmp_path, disk="96m") as server:
         remember(server, 1)

@@ -17,9 +17,9 @@ from typing import TypedDict
 
 REMOVE = r"""
 remove() {
-    umount -l "$1" 2>/dev/null
     memory=$(sed -n '7s/.* //p' "$1/data/postmaster.pid" 2>/dev/null)
     [ -z "$memory" ] || ipcrm -m "$memory" 2>/dev/null
+    umount -l "$1" 2>/dev/null
     for attempt in 1 2 3 4 5 6 7 8 9; do
         rm -rf "$1" 2>/dev/null && return
         sleep 0.1

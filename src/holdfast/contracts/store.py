@@ -51,6 +51,8 @@ class Capabilities:
     """Whether the store notifies a holder when somebody waits, though it keeps no queue."""
     multi_acquire: bool = False
     """Whether the store has `acquire_many`, which grants several names in one step."""
+    shows_waiters: bool = True
+    """Whether `inspect` shows who waits, so that deadlocks can be found."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -131,6 +131,11 @@ class LockOptions:
         if self.max_hold is not None:
             check_duration(self.max_hold, "max_hold (or None, for no limit)", able.min_ttl)
         self._check_min_hold()
+        if self.detect_deadlock and not able.shows_waiters:
+            raise UsageError(
+                "detect_deadlock is not available: this store does not know who waits. Make the lock without it, or "
+                "use another store, such as redis://host."
+            )
         return self
 
     def _check_min_hold(self) -> None:

@@ -23,6 +23,11 @@ REDIS = (
     "holdfast.stores.redis.links.aio",
 )
 ETCD = ("holdfast.stores.etcd.directory", "holdfast.stores.etcd.threads", "holdfast.stores.etcd.aio")
+MEMCACHED = (
+    "holdfast.stores.memcached.store",
+    "holdfast.stores.memcached.threads",
+    "holdfast.stores.memcached.aio",
+)
 ZOOKEEPER = (
     "holdfast.stores.zookeeper.directory",
     "kazoo.client",
@@ -34,6 +39,12 @@ POSTGRESQL = (
     "holdfast.stores.postgresql.threads",
     "holdfast.stores.postgresql.aio",
     "holdfast.stores.postgresql.database",
+    "holdfast.stores.sql.store",
+)
+MYSQL = (
+    "holdfast.stores.mysql.threads",
+    "asyncmy.connection",
+    "holdfast.stores.mysql.database",
     "holdfast.stores.sql.store",
 )
 """The modules that operations of these stores need besides those that creating a client imports."""
@@ -56,6 +67,8 @@ def store_source(url: object = None) -> StoreSource:
         from holdfast.stores.redis import redis_source
 
         return redis_source(url)
+    if (pool := _source_of_pool(url)) is not None:
+        return pool
     url = _from_environment() if url is None else url
     if url is None:
         return _default()
@@ -68,6 +81,18 @@ def store_source(url: object = None) -> StoreSource:
     if make is None:
         raise UsageError(f"no store has the scheme {parts.scheme!r}; {_known_like(parts)}")
     return make(parts)
+
+
+def _source_of_pool(pool: object) -> StoreSource | None:
+    """Return the source of stores in the database of a pool or an engine of the user's; None if it is neither."""
+    dialect = getattr(getattr(getattr(pool, "sync_engine", pool), "dialect", None), "name", None)
+    if dialect == "postgresql" or hasattr(pool, "conninfo"):
+        require("the PostgreSQL store", ("psycopg",), "postgresql")
+        load(POSTGRESQL)
+        from holdfast.stores.postgresql import postgresql_source
+
+        return postgresql_source(pool)
+    return None
 
 
 def _from_environment() -> str | None:
@@ -170,12 +195,27 @@ def _etcd(parts: SplitResult) -> StoreSource:
     return etcd_url_source(parts)
 
 
+def _memcached(parts: SplitResult) -> StoreSource:
+    from holdfast.stores.memcached import memcached_url_source
+
+    load(MEMCACHED)
+    return memcached_url_source(parts)
+
+
 def _postgresql(parts: SplitResult) -> StoreSource:
     require("the PostgreSQL store", ("psycopg",), "postgresql")
     load(POSTGRESQL)
     from holdfast.stores.postgresql import postgresql_url_source
 
     return postgresql_url_source(parts)
+
+
+def _mysql(parts: SplitResult) -> StoreSource:
+    require("the MySQL store", ("pymysql",), "mysql")
+    load(MYSQL)
+    from holdfast.stores.mysql import mysql_url_source
+
+    return mysql_url_source(parts)
 
 
 SCHEMES: dict[str, Callable[[SplitResult], StoreSource]] = {
@@ -192,6 +232,9 @@ SCHEMES: dict[str, Callable[[SplitResult], StoreSource]] = {
     "zookeeper": _zookeeper,
     "etcd": _etcd,
     "etcds": _etcd,
+    "memcached": _memcached,
     "postgresql": _postgresql,
     "postgres": _postgresql,
+    "mysql": _mysql,
+    "mariadb": _mysql,
 }

@@ -6,11 +6,13 @@ statement by a deadline in threads, and cost a fifth of a pair.
 """
 
 import os
+import re
 import socket
 from collections.abc import Generator, Sequence
 from contextlib import suppress
 
 from psycopg import OperationalError, pq
+from psycopg.pq import Escaping
 
 from holdfast.stores.postgresql.errors import PgBroken, PgServerError
 from holdfast.transport.polling import READABLE, WRITABLE
@@ -22,18 +24,22 @@ Cell = bytes | None
 Params = Sequence[Cell]
 Table = list[tuple[Cell, ...]]
 
+PLACE = re.compile(r"\$([0-9]+)")
+"""The place of a parameter in a statement."""
+
 DONE = frozenset({pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK})
 
 
 class PgStatement:
     """A statement that is prepared once on each connection."""
 
-    __slots__ = ("name", "text")
+    __slots__ = ("name", "optional", "text")
 
-    def __init__(self, name: str, text: str) -> None:
-        """Name it, for the server."""
+    def __init__(self, name: str, text: str, optional: int = 0) -> None:
+        """Name it, for the server. If the column `optional` is NULL, so are all after it: they are not read then."""
         self.name = name.encode()
         self.text = text.encode()
+        self.optional = optional
 
 
 class PgConnection:
@@ -109,17 +115,27 @@ class PgConnection:
             result = yield from self._result()
         except OperationalError as error:
             raise PgBroken(_text(error)) from error
-        return [
-            tuple(result.get_value(row, column) for column in range(result.nfields)) for row in range(result.ntuples)
-        ]
+        if (optional := statement.optional) and result.get_value(0, optional) is None:
+            return [tuple([result.get_value(0, column) for column in range(optional)])]
+        return _table(result)
 
-    def run_script(self, text: str) -> Waits:
-        """Run several statements in one transaction. Raises PgServerError or PgBroken."""
+    def run_script(self, text: str) -> Generator[int, None, Table]:
+        """Run several statements that have no parameters, in one transaction unless they say otherwise.
+
+        Return the rows of the last one that has any. Raises PgServerError or PgBroken.
+        """
         try:
             self._pgconn.send_query(text.encode())
-            yield from self._result()
+            result = yield from self._result()
         except OperationalError as error:
             raise PgBroken(_text(error)) from error
+        return _table(result)
+
+    def spell_out(self, statement: PgStatement, params: Params) -> str:
+        """Write the parameters into the text of a statement, for `run_script`."""
+        escape = Escaping(self._pgconn).escape_literal
+        literals = ["NULL" if each is None else escape(each).decode() for each in params]
+        return PLACE.sub(lambda found: literals[int(found[1]) - 1], statement.text.decode())
 
     def _result(self) -> Generator[int, None, pq.abc.PGresult]:
         """Wait for the end of the reply, and return the last result, or raise the first error."""
@@ -137,7 +153,8 @@ class PgConnection:
                 break
             if result.status not in DONE:
                 failed = failed or result
-            last = result
+            if last is None or result.nfields:
+                last = result
         if failed is not None:
             raise _reply_error(failed)
         if last is None:
@@ -156,6 +173,10 @@ class PgConnection:
         while (notify := self._pgconn.notifies()) is not None:
             heard.append(notify.extra)
         return heard
+
+
+def _table(result: pq.abc.PGresult) -> Table:
+    return [tuple(result.get_value(row, column) for column in range(result.nfields)) for row in range(result.ntuples)]
 
 
 def _connect_error(pgconn: pq.abc.PGconn) -> Exception:

@@ -1,17 +1,18 @@
 """The tables of Holdfast in a PostgreSQL database: each operation is one call of a function there."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from holdfast.contracts.deadlines import MICROS, micros
-from holdfast.contracts.messages import AcquireRequest, Notification, RenewRequest
+from holdfast.contracts.messages import AcquireRequest, Notification, Queued, RenewRequest
 from holdfast.contracts.runtime import Runtime
 from holdfast.errors import StoreError
 from holdfast.stores import table_codec
 from holdfast.stores.postgresql.channel import PgChannel
 from holdfast.stores.postgresql.connection import Params, PgStatement, Table
 from holdfast.stores.postgresql.errors import CONFLICTS, PgServerError, to_store_error
-from holdfast.stores.postgresql.link import MakePgLink
+from holdfast.stores.postgresql.link import MakePgLink, PgCall
 from holdfast.stores.postgresql.options import OFF, PgDeployment
 from holdfast.stores.postgresql.schema import LAYOUT, ddl
 from holdfast.stores.postgresql.statements import (
@@ -28,6 +29,7 @@ from holdfast.stores.postgresql.statements import (
 from holdfast.stores.sql.database import SqlSnapshot, SqlWrite
 from holdfast.stores.sql.rows import pack_holder
 from holdfast.stores.tabled import RETENTION
+from holdfast.table.times import retry_in
 
 log = logging.getLogger("holdfast")
 
@@ -40,6 +42,8 @@ MISSING = frozenset({"42P01", "3F000"})
 
 class PgDatabase:
     """One client's access to the tables."""
+
+    queues = True
 
     def __init__(self, runtime: Runtime, deployment: PgDeployment, make_link: MakePgLink) -> None:
         """Prepare; nothing is connected yet."""
@@ -56,7 +60,7 @@ class PgDatabase:
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
         """Connect, make the tables if there are none, and listen; return the channel."""
         try:
-            layout, longest_ttl = (await self._execute(self._do.look, (), until))[0]
+            layout, longest_ttl = (await self._link.execute(self._do.look, (), until))[0]
         except PgServerError as error:
             if error.state not in MISSING:
                 raise self._to_store_error(error) from error
@@ -79,8 +83,8 @@ class PgDatabase:
 
     # -- operations ----------------------------------------------------------------------------------------
 
-    async def acquire(self, request: AcquireRequest, until: float) -> int | SqlSnapshot:
-        """Grant a plain row that is free."""
+    async def acquire(self, request: AcquireRequest, until: float) -> int | Queued | SqlSnapshot:
+        """Grant a plain row that is free, or join the queue of one that is held."""
         params = (
             text(request.name),
             request.request_id.encode(),
@@ -89,10 +93,18 @@ class PgDatabase:
             b"%d" % request.lock_delay,
             b"%d" % request.proposal,
             b"%d" % request.span,
+            table_codec.dump_request(request).encode() if request.wait else None,
+            request.channel.encode(),
+            b"%d" % request.waiter_ttl,
             *self._rules,
         )
         table = await self._run(self._do.acquire, params, until)
-        return int(table[0][0] or 0) or self._snapshot(table, 1)
+        token, place, counter, rest = (int(cell or 0) for cell in table[0][:4])
+        if token:
+            return token
+        if place < 0:
+            return self._snapshot(table, 4)
+        return Queued(counter, retry_in(request, place, rest), place)
 
     async def release(self, name: str, request_id: str, until: float) -> SqlSnapshot | None:
         """End the lease of a request in a plain row."""
@@ -116,12 +128,22 @@ class PgDatabase:
 
     async def write(self, write: SqlWrite, until: float) -> frozenset[str]:
         """Write rows, and send notifications."""
-        told: list[bytes] = []
-        for name, notifications in write.notifications.items():
-            for each in notifications:
-                told += (text(name), each.channel.encode(), table_codec.dump_notification(each))
-        params = (b"%d" % write.as_of, flag(write.atomic), array(told), *columns_of(write.rows))
-        return frozenset(names_of(await self._run(self._do.write, params, until)))
+        return frozenset(names_of(await self._run(self._do.write, self._write_params(write), until)))
+
+    async def transact(self, names: Sequence[str], work: Callable[[SqlSnapshot], SqlWrite], until: float) -> bool:
+        """Lock rows, and write what `work` makes of them."""
+        params = (array(text(name) for name in names), *self._rules)
+        writing = 0
+
+        def then(table: Table) -> PgCall | None:
+            nonlocal writing
+            write = work(self._snapshot(table))
+            writing = len(write.rows)
+            return (self._do.write, self._write_params(write)) if write.rows else None
+
+        lock = (self._do.lock, params)
+        table = await self._repeated(lambda: self._link.transact(lock, then, until), until)
+        return len(table) == writing
 
     async def names(self, prefix: str, after: str, most: int, until: float) -> list[str]:
         """Return names in use."""
@@ -144,23 +166,28 @@ class PgDatabase:
             snapshot.quarantined_until = 0
         return snapshot
 
+    def _write_params(self, write: SqlWrite) -> Params:
+        told: list[bytes] = []
+        for name, notifications in write.notifications.items():
+            for each in notifications:
+                told += (text(name), each.channel.encode(), table_codec.dump_notification(each))
+        instants = (b"%d" % write.as_of, b"%d" % write.quarantined_since)
+        return (*instants, self._rules[1], flag(write.atomic), array(told), *columns_of(write.rows))
+
     # -- statements ----------------------------------------------------------------------------------------
 
     async def _run(self, statement: PgStatement, params: Params, until: float) -> Table:
-        try:
-            return await self._execute(statement, params, until)
-        except PgServerError as error:
-            raise self._to_store_error(error) from error
+        return await self._repeated(lambda: self._link.execute(statement, params, until), until)
 
-    async def _execute(self, statement: PgStatement, params: Params, until: float) -> Table:
-        """Run a statement; repeat it after a conflict with another transaction. Raises PgServerError."""
+    async def _repeated(self, work: Callable[[], Coroutine[Any, Any, Table]], until: float) -> Table:
+        """Carry out work; repeat it after a conflict with another transaction, for then nothing was done."""
         while True:
             try:
-                return await self._link.execute(statement, params, until)
+                return await work()
             except PgServerError as error:
                 pause = 0.002 + 0.01 * self._runtime.random()
                 if error.state not in CONFLICTS or self._runtime.now() + pause >= until:
-                    raise
+                    raise self._to_store_error(error) from error
             await self._runtime.sleep(pause)
 
     def _to_store_error(self, error: PgServerError) -> StoreError:

@@ -151,32 +151,38 @@ def _port(text: str | None) -> int:
 # -- pools and engines -------------------------------------------------------------------------------------------
 
 
-def deployment_of_pool(pool: Any) -> PgDeployment:  # noqa: ANN401 - any pool or engine
-    """Take over the servers and the login of a psycopg pool or a SQLAlchemy engine. Raises UsageError for others."""
+def deployment_of_pool(pool: Any, options: Mapping[str, Any] | None = None) -> PgDeployment:  # noqa: ANN401 - any
+    """Take over the servers and the login of a psycopg pool or a SQLAlchemy engine. Raises UsageError for others.
+
+    The values of `options` are those of a URL.
+    """
+    checked = {key: _check(key, value) for key, value in (options or {}).items() if value != ""}
     if hasattr(pool, "conninfo") and hasattr(pool, "kwargs"):
-        return _of_conninfo(str(pool.conninfo), dict(pool.kwargs or {}))
+        return _of_conninfo(str(pool.conninfo), dict(pool.kwargs or {}), checked)
     engine = getattr(pool, "sync_engine", pool)
     if getattr(getattr(engine, "dialect", None), "name", "") == "postgresql":
         _, keywords = engine.dialect.create_connect_args(engine.url)
-        return _of_keywords({**keywords, **_arguments(engine)})
+        return _of_keywords(keywords, checked)
     raise UsageError(
         f"a {type(pool).__name__} is no store: give a URL, a pool of psycopg_pool, or an engine of SQLAlchemy."
     )
 
 
-def _arguments(engine: Any) -> dict[str, Any]:  # noqa: ANN401
-    """Return the `connect_args` of an engine, which it keeps in the closure of its pool."""
-    del engine
-    return {}
+def _check(key: str, value: object) -> Any:  # noqa: ANN401 - whatever the option is
+    """Return the value of an option that was not given by a URL. Raises UsageError if it is not valid."""
+    try:
+        return OPTIONS[key].read(str(value))
+    except (ValueError, KeyError):
+        raise UsageError(f"`{key}` is not valid: in a URL it {OPTIONS[key].takes}.") from None
 
 
-def _of_conninfo(conninfo: str, keywords: dict[str, Any]) -> PgDeployment:
+def _of_conninfo(conninfo: str, keywords: dict[str, Any], options: dict[str, Any]) -> PgDeployment:
     from psycopg.conninfo import conninfo_to_dict
 
-    return _of_keywords({**conninfo_to_dict(conninfo), **keywords})
+    return _of_keywords({**conninfo_to_dict(conninfo), **keywords}, options)
 
 
-def _of_keywords(keywords: dict[str, Any]) -> PgDeployment:
+def _of_keywords(keywords: dict[str, Any], options: dict[str, Any]) -> PgDeployment:
     kept = {key: str(value) for key, value in keywords.items() if key in TAKEN_OVER and value is not None}
     if "database" in keywords:
         kept["dbname"] = str(keywords["database"])
@@ -185,7 +191,7 @@ def _of_keywords(keywords: dict[str, Any]) -> PgDeployment:
     ports = ports * len(hosts) if len(ports) == 1 else ports
     if len(hosts) > 1:
         kept.setdefault("target_session_attrs", "read-write")
-    return PgDeployment([(host, int(port)) for host, port in zip(hosts, ports, strict=True)], kept)
+    return PgDeployment([(host, int(port)) for host, port in zip(hosts, ports, strict=True)], kept, **options)
 
 
 TAKEN_OVER = frozenset(

@@ -3,7 +3,8 @@
 import re
 from importlib import resources
 
-from holdfast.table.times import LATEST, PROPOSAL_BOUND
+from holdfast.stores.sql.rows import HEADS
+from holdfast.table.times import LATEST, MARGIN, PROPOSAL_BOUND, RETRY
 
 SCHEMA = resources.files("holdfast.stores.postgresql").joinpath("schema.sql").read_text("utf-8")
 """Read at import time: reading a resource imports modules, and a fork must not interrupt an import."""
@@ -22,6 +23,9 @@ TOKENS = {
     "@latest": str(LATEST),
     "@proposal_bound": str(PROPOSAL_BOUND),
     "@new_for": str(NEW_FOR),
+    "@heads": str(HEADS),
+    "@margin": str(MARGIN),
+    "@retry": str(RETRY),
 }
 """The tokens of the SQL that are no names, and what they stand for."""
 
@@ -29,7 +33,8 @@ FUNCTIONS = (
     "begin_quarantine(bigint, boolean)",
     "wait_for_log()",
     "read(text[], bigint, boolean)",
-    "acquire(text, text, text, bigint, bigint, bigint, bigint, bigint, boolean)",
+    "lock(text[], bigint, boolean)",
+    "acquire(text, text, text, bigint, bigint, bigint, bigint, text, text, bigint, bigint, boolean)",
     "release(text, text, bigint, boolean)",
     "renew(text[], text[], bigint[], bigint[])",
     "sweep(text, integer, bigint)",

@@ -14,9 +14,6 @@ from holdfast.testing.conformance.check import check
 from holdfast.testing.conformance.kit import TEST_TIMEOUT, Kit, cancel_after, expect, timed_out
 from holdfast.testing.conformance.wire import FaultyWire
 
-SHORT = 0.2
-"""A ttl that expires during a check, in seconds."""
-
 LONG = 20.0
 
 QUICKLY = 0.02
@@ -114,10 +111,10 @@ async def silent_leader_is_replaced(kit: Kit) -> None:
     """A silent leader is replaced when its lease has expired, and knows by then that it no longer leads."""
     wire = FaultyWire()
     wire.cut = True
-    silent, election = kit.client(wire).election("boss", ttl=SHORT), kit.client().election("boss", ttl=LONG)
+    silent, election = kit.client(wire).election("boss", ttl=kit.short), kit.client().election("boss", ttl=LONG)
     asked_at = kit.now()
     old = await silent.campaign("old")
-    expect(silent.is_leader or kit.now() - asked_at >= SHORT * (1 - 2 * DRIFT), "it leads until its lease expires")
+    expect(silent.is_leader or kit.now() - asked_at >= kit.short * (1 - 2 * DRIFT), "it leads until its lease expires")
     new = await election.campaign("new", timeout=TEST_TIMEOUT)
     expect(not silent.is_leader, "the old leader knew of its loss before the next one led")
     expect(new.token > old.token, "the next leader has a larger token")
@@ -137,7 +134,7 @@ async def _refused(term: AsyncLeadership) -> bool:
 @check()
 async def stuck_leader_is_replaced_at_max_hold(kit: Kit) -> None:
     """A live but stuck leader is replaced when `max_hold` has passed."""
-    stuck = kit.client().election("boss", ttl=LONG, max_hold=SHORT)
+    stuck = kit.client().election("boss", ttl=LONG, max_hold=kit.short)
     term = await stuck.campaign("stuck")
     follower = await kit.client().election("boss", ttl=LONG).campaign("new", timeout=TEST_TIMEOUT)
     expect(not stuck.is_leader and await _refused(term), "the stuck leader no longer leads")

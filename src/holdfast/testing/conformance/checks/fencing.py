@@ -63,7 +63,7 @@ async def tokens_increase_across_expiry(kit: Kit) -> None:
     wire = FaultyWire()
     wire.cut = True
     here, there = kit.client(wire), kit.client()
-    silent = await here.lock("name", ttl=0.2).acquire()
+    silent = await here.lock("name", ttl=kit.short).acquire()
     tokens = [silent.token]
     for client in (there, kit.client()):
         lease = await client.lock("name", ttl=20).acquire()

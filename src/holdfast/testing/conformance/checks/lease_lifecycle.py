@@ -12,9 +12,6 @@ from holdfast.testing.conformance.check import check
 from holdfast.testing.conformance.kit import TEST_TIMEOUT, Kit, expect
 from holdfast.testing.conformance.wire import FaultyWire
 
-SHORT = 0.2
-"""A ttl that expires during a check, in seconds."""
-
 KEPT = 5.0
 """A ttl that does not expire during a check, in seconds: no machine stands still for so long."""
 
@@ -71,10 +68,11 @@ async def silent_holder_loses_the_lease(kit: Kit) -> None:
     here, there = kit.client(wire), kit.client()
     told: list[LeaseLost] = []
     asked_at = kit.now()
-    lease = await here.lock("name", ttl=SHORT, on_lost=told.append).acquire()
-    expect(lease.remaining() <= SHORT, "the remaining time is within the ttl")
+    lease = await here.lock("name", ttl=kit.short, on_lost=told.append).acquire()
+    expect(lease.remaining() <= kit.short, "the remaining time is within the ttl")
     expect(
-        not is_lost(lease) or kit.now() - asked_at >= SHORT * (1 - 2 * DRIFT), "no lease is lost before its deadline"
+        not is_lost(lease) or kit.now() - asked_at >= kit.short * (1 - 2 * DRIFT),
+        "no lease is lost before its deadline",
     )
     theirs = await there.lock("name", ttl=LONG).acquire(timeout=TEST_TIMEOUT)
     expect(lease.lost.is_set(), "the old holder knew of the loss before the next holder was granted")
@@ -96,7 +94,7 @@ async def lease_is_lost_while_a_renewal_hangs(kit: Kit) -> None:
     wire = FaultyWire()
     wire.stalled = True
     told: list[LeaseLost] = []
-    lease = await kit.client(wire).lock("name", ttl=SHORT, on_lost=told.append).acquire()
+    lease = await kit.client(wire).lock("name", ttl=kit.short, on_lost=told.append).acquire()
     expect(await lease.lost.wait(TEST_TIMEOUT), "`lost.wait` returns")
 
     async def was_told() -> bool:
@@ -152,12 +150,12 @@ async def renewed_lease_outlives_its_ttl(kit: Kit) -> None:
     """A lease that was renewed in time is still held when the ttl of its grant is over."""
     raw, there = await kit.raw(), kit.client()
     while True:
-        request, asked_at = raw.request("name", ttl=SHORT), kit.now()
+        request, asked_at = raw.request("name", ttl=kit.short), kit.now()
         token = await raw.acquire_free(request)
         if await raw.renew(request, token, LONG) is None:
             break
-        expect(kit.now() - asked_at >= SHORT, "a renewal in time is not refused")
-    await kit.pause(asked_at + 1.5 * SHORT - kit.now())
+        expect(kit.now() - asked_at >= kit.short, "a renewal in time is not refused")
+    await kit.pause(asked_at + 1.5 * kit.short - kit.now())
     expect(await there.lock("name", ttl=LONG).try_acquire() is None, "nobody else is granted a renewed lease's name")
     expect([holder.token for holder in (await raw.inspect("name")).holders] == [token], "the holder is the same")
     expect(await raw.release(request, token) is Outcome.RELEASED, "the lease was held until its release")
@@ -183,7 +181,7 @@ async def lost_lease_cannot_be_extended(kit: Kit) -> None:
     """`extend` of an expired lease raises LeaseLost, and the lease stays lost."""
     wire = FaultyWire()
     wire.cut = True
-    lease = await kit.client(wire).lock("name", ttl=SHORT).acquire()
+    lease = await kit.client(wire).lock("name", ttl=kit.short).acquire()
     await lease.lost.wait(TEST_TIMEOUT)
     wire.cut = False
     extended = True
@@ -200,9 +198,9 @@ async def max_hold_ends_the_lease(kit: Kit) -> None:
     """A lease lasts no longer than max_hold, so that a stuck holder loses the name, in the store as well."""
     here, there = kit.client(), kit.client()
     asked_at = kit.now()
-    lease = await here.lock("name", ttl=LONG, max_hold=SHORT).acquire()
+    lease = await here.lock("name", ttl=LONG, max_hold=kit.short).acquire()
     expect(await lease.lost.wait(TEST_TIMEOUT), "max_hold ends the lease")
-    expect(kit.now() - asked_at >= SHORT * (1 - 2 * DRIFT), "max_hold does not end the lease early")
+    expect(kit.now() - asked_at >= kit.short * (1 - 2 * DRIFT), "max_hold does not end the lease early")
     theirs = await there.lock("name", ttl=LONG).acquire(timeout=TEST_TIMEOUT)
     expect(is_lost(lease), "the lease is lost")
     expect(theirs.token > lease.token, "the next token is larger")
@@ -217,14 +215,14 @@ async def _silent_lease(kit: Kit, *, lock_delay: float = 0.0) -> AsyncLease:
     """Acquire a lease whose renewals fail."""
     wire = FaultyWire()
     wire.cut = True
-    return await kit.client(wire).lock("name", ttl=SHORT, lock_delay=lock_delay).acquire()
+    return await kit.client(wire).lock("name", ttl=kit.short, lock_delay=lock_delay).acquire()
 
 
 @check()
 async def lock_delay_follows_expiry_only(kit: Kit) -> None:
     """After an expiry nobody is granted for the lock delay; after a release the name is free at once."""
     there = kit.client()
-    delay = 2 * SHORT
+    delay = 2 * kit.short
     lease = await kit.client().lock("name", ttl=LONG, lock_delay=delay).acquire()
     await lease.release()
     free = await there.lock("name", ttl=LONG).try_acquire()
@@ -235,7 +233,7 @@ async def lock_delay_follows_expiry_only(kit: Kit) -> None:
     await _silent_lease(kit, lock_delay=delay)
     theirs = await there.lock("name", ttl=LONG).acquire(timeout=TEST_TIMEOUT)
     waited = kit.now() - asked_at
-    least = (SHORT + delay) * (1 - DRIFT)
+    least = (kit.short + delay) * (1 - DRIFT)
     expect(waited >= least, f"granted {waited:.3f} s after the request; the lease and its delay take {least:.3f} s")
     theirs.check()
 

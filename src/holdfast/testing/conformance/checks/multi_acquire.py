@@ -14,9 +14,6 @@ from holdfast.testing.conformance.check import check
 from holdfast.testing.conformance.kit import TEST_TIMEOUT, Kit, cancel_after, expect, timed_out
 from holdfast.testing.conformance.wire import FaultyWire
 
-SHORT = 0.2
-"""A ttl that expires during a check, in seconds."""
-
 KEPT = 5.0
 """A ttl that does not expire during a check, in seconds: no machine stands still for so long."""
 
@@ -173,7 +170,7 @@ async def silent_multilock_expires(kit: Kit) -> None:
     """The names of a silent holder are free when its leases have expired, and the holder knows of the loss before."""
     wire = FaultyWire()
     wire.cut = True
-    silent = await kit.client(wire).multilock(NAMES, ttl=SHORT).acquire()
+    silent = await kit.client(wire).multilock(NAMES, ttl=kit.short).acquire()
     lease = await kit.client().multilock(NAMES[::-1], ttl=LONG).acquire(timeout=TEST_TIMEOUT)
     expect(silent.lost.is_set(), "the silent holder knew of the loss before the next holder was granted")
     lease.check()

@@ -1,0 +1,220 @@
+"""The tables of Holdfast in a MySQL or MariaDB database: each operation is one round trip as a rule."""
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from holdfast.contracts.deadlines import MICROS, micros
+from holdfast.contracts.messages import AcquireRequest, Notification, RenewRequest
+from holdfast.contracts.runtime import Runtime
+from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.stores import table_codec
+from holdfast.stores.mysql.channel import MySqlChannel
+from holdfast.stores.mysql.errors import CONFLICTS, DENIED, MISSING, MySqlResult, MySqlServerError, to_store_error
+from holdfast.stores.mysql.link import BEGIN, COMMIT, MakeMySqlLink
+from holdfast.stores.mysql.options import OFF, MySqlDeployment
+from holdfast.stores.mysql.schema import LAYOUT, NEW_FOR, ddl_statements
+from holdfast.stores.mysql.statements import KNOWN, MySqlStatements, read_snapshot, read_text
+from holdfast.stores.sql.database import SqlSnapshot, SqlWrite
+from holdfast.stores.tabled import RETENTION
+
+log = logging.getLogger("holdfast")
+
+SWEEP_AT_MOST = 500
+"""How many rows one sweep looks at."""
+
+MESSAGE_RETENTION = 600_000_000
+"""How long a message stays that nobody reads, in microseconds."""
+
+BATCH = 100
+"""How many leases are renewed in one transaction."""
+
+SCHEMA_LOCK = "SELECT GET_LOCK('holdfast schema', 20)"
+
+
+class MySqlDatabase:
+    """One client's access to the tables."""
+
+    def __init__(self, runtime: Runtime, deployment: MySqlDeployment, make_link: MakeMySqlLink) -> None:
+        """Prepare; nothing is connected yet."""
+        self._deployment = deployment
+        self._runtime = runtime
+        self._link = make_link(runtime, deployment)
+        self._do = MySqlStatements(deployment.prefix)
+        self._channel = MySqlChannel(runtime, self._link, self._do)
+        self._unguarded = deployment.guard == OFF
+        self._longest_ttl = 0 if self._unguarded else micros(deployment.max_ttl)
+
+    async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
+        """Connect, make the tables if there are none, and listen; return the channel."""
+        longest_ttl = await self._look(until)
+        if longest_ttl < self._longest_ttl:
+            await self._run([self._do.lengthen(self._longest_ttl)], until)
+        if self._deployment.notify == OFF:
+            return ""
+        return await self._channel.open(deliver, until)
+
+    async def close(self) -> None:
+        """Disconnect."""
+        await self._channel.close()
+        await self._link.close()
+
+    def abandon(self) -> None:
+        """In a forked child: drop what was inherited."""
+        self._channel.abandon()
+        self._link.abandon()
+
+    # -- operations ----------------------------------------------------------------------------------------
+
+    async def acquire(self, request: AcquireRequest, until: float) -> int | SqlSnapshot:
+        """Grant a plain row that is free."""
+        acquire = self._do.acquire(request)
+        if (result := (await self._run([acquire], until))[0]).changed:
+            return result.last_id
+        snapshot = await self.read([request.name], until)
+        if snapshot.rows[0].version or snapshot.quarantined_until > snapshot.now:
+            return snapshot
+        make = self._do.make(request.name, snapshot.now + NEW_FOR)
+        if (result := (await self._run([make, acquire], until))[1]).changed:
+            return result.last_id
+        return await self.read([request.name], until)
+
+    async def release(self, name: str, request_id: str, until: float) -> SqlSnapshot | None:
+        """End the lease of a request in a plain row."""
+        released = (await self._run([self._do.release(name, request_id)], until))[0].changed
+        return None if released else await self.read([name], until)
+
+    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> frozenset[str]:
+        """Renew the leases in plain rows that last: in one transaction, so that the log is written once."""
+        renewed: list[str] = []
+        inorder = sorted(renewals, key=lambda each: each.name.encode())
+        for first in range(0, len(inorder), BATCH):
+            batch = inorder[first : first + BATCH]
+            work = [self._do.renew(each) for each in batch]
+            if len(work) == 1:
+                results = await self._run(work, until)
+            else:
+                results = (await self._run([BEGIN, *work, COMMIT], until))[1:-1]
+            renewed += [each.request_id for each, result in zip(batch, results, strict=True) if result.changed]
+        return frozenset(renewed)
+
+    async def read(self, names: Sequence[str], until: float) -> SqlSnapshot:
+        """Return a snapshot of the rows of some names."""
+        statement = self._do.read(names)
+        result = (await self._run([statement], until))[0]
+        for _ in range(2):
+            if result.rows and result.rows[0][KNOWN]:
+                break
+            result = (await self._run([self._do.begin_quarantine(self._longest_ttl), statement], until))[1]
+        if not result.rows:
+            raise StoreUnavailable(f"{self._deployment.title()}: the table of the settings is empty; make a new client")
+        snapshot = read_snapshot(result, names)
+        if any(row.used_at > snapshot.now for row in snapshot.rows):
+            # Written after this statement began, or the clock stepped back: the step needs an instant after the read.
+            snapshot.now = int((await self._run([self._do.clock], until))[0].rows[0][0])
+        if self._unguarded:
+            snapshot.quarantined_until = 0
+        return snapshot
+
+    async def names(self, prefix: str, after: str, most: int, until: float) -> list[str]:
+        """Return names in use."""
+        result = (await self._run([self._do.names(prefix, after, most)], until))[0]
+        return [read_text(name) for (name,) in result.rows]
+
+    async def end_quarantine(self, until: float) -> float:
+        """End the quarantine at once."""
+        snapshot = await self.read([""], until)  # one that was not noticed yet begins now
+        left = max(0.0, (snapshot.quarantined_until - snapshot.now) / MICROS)
+        await self._run([self._do.end_quarantine], until)
+        return left
+
+    # -- writing -------------------------------------------------------------------------------------------
+
+    async def write(self, write: SqlWrite, until: float) -> frozenset[str]:
+        """Write rows, leave messages for their notifications, and wake those who sleep for them."""
+        rows = sorted(write.rows, key=lambda row: row.name.encode())
+        work = [self._do.make(row.name, write.as_of + NEW_FOR) for row in rows if not row.version]
+        atomic = len(rows) if write.atomic and len(rows) > 1 else 0
+        places: dict[str, int] = {}
+        if begun := len(rows) > 1 or bool(write.notifications):
+            work.append(BEGIN)
+        if atomic:
+            work.append(self._do.lock_all(rows))
+        for row in rows:
+            places[row.name] = len(work)
+            work.append(self._do.write(row, atomic))
+            told = write.notifications.get(row.name, ())
+            work += [self._do.send(each.channel, table_codec.dump_notification(each)) for each in told]
+        if begun:
+            work.append(COMMIT)
+        results = await self._run(work, until)
+        written = frozenset(name for name, place in places.items() if results[place].changed)
+        if channels := {each.channel for name in written for each in write.notifications.get(name, ())}:
+            with suppress(StoreError):  # the rows are written, and a waiter that is not woken sleeps for no second more
+                await self._channel.wake(channels, until)
+        return written
+
+    async def sweep(self, after: str, until: float) -> str:
+        """Delete old rows among some that follow a name."""
+        await self._run([self._do.forget_messages(MESSAGE_RETENTION, SWEEP_AT_MOST)], until)
+        found = (await self._run([self._do.next(after, SWEEP_AT_MOST)], until))[0].rows
+        last = read_text(found[0][0]) if found else ""
+        old = (await self._run([self._do.old(after, last, RETENTION, SWEEP_AT_MOST)], until))[0].rows
+        if old:
+            counter = max(int(each[1]) for each in old)
+            forget = self._do.forget([read_text(each[0]) for each in old], RETENTION, counter)
+            await self._run([BEGIN, self._do.raise_floor(counter), forget, COMMIT], until)
+        return last
+
+    # -- statements ----------------------------------------------------------------------------------------
+
+    async def _run(self, statements: Sequence[str], until: float) -> list[MySqlResult]:
+        """Run statements; repeat them after a conflict with another transaction, which has undone them."""
+        while True:
+            try:
+                return await self._link.run(statements, until)
+            except MySqlServerError as error:
+                pause = 0.002 + 0.01 * self._runtime.random()
+                if error.code not in CONFLICTS or self._runtime.now() + pause >= until:
+                    raise self._to_store_error(error) from error
+            await self._runtime.sleep(pause)
+
+    def _to_store_error(self, error: MySqlServerError) -> StoreError:
+        return to_store_error(self._deployment.title(), error)
+
+    # -- tables --------------------------------------------------------------------------------------------
+
+    async def _look(self, until: float) -> int:
+        """Look at the tables, and make them if there are none; return the longest ttl of any client."""
+        rows: Sequence[tuple[object, ...]] = ()
+        try:
+            rows = (await self._link.run([self._do.look], until))[0].rows
+        except MySqlServerError as error:
+            if error.code != MISSING:
+                raise self._to_store_error(error) from error
+        if not rows:
+            await self._make_tables(until)
+            rows = (await self._run([self._do.look], until))[0].rows
+        layout, longest_ttl = (int(str(cell)) for cell in rows[0])
+        self._check_layout(layout)
+        return longest_ttl
+
+    async def _make_tables(self, until: float) -> None:
+        """Make the tables. Of several clients that start at once one makes them, and the others find them."""
+        work = ddl_statements(self._deployment.prefix)
+        try:
+            await self._link.run([SCHEMA_LOCK, *work], until, keep=False)  # the lock ends with the connection
+        except MySqlServerError as error:
+            if error.code in DENIED:
+                raise StoreError(
+                    f"{self._deployment.title()}: the tables of Holdfast are missing, and the user may not make them "
+                    f"({error}); have an administrator run the SQL that `holdfast schema mysql` prints"
+                ) from error
+            raise self._to_store_error(error) from error
+
+    def _check_layout(self, layout: int) -> None:
+        if layout != LAYOUT:
+            raise StoreError(
+                f"{self._deployment.title()}: the tables have layout {layout}, and this version of Holdfast uses "
+                f"layout {LAYOUT}; use the same version of Holdfast everywhere, or another prefix"
+            )

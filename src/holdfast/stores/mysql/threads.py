@@ -1,0 +1,112 @@
+"""The link for threads, over PyMySQL: every `async def` blocks in place, in the thread that calls it."""
+
+import inspect
+import socket
+from typing import Any
+
+import pymysql
+
+from holdfast.errors import StoreError
+from holdfast.runtimes import clocks
+from holdfast.stores.mysql.connection import MULTI_STATEMENTS, SHORTEST, MySqlConnection, result_of
+from holdfast.stores.mysql.errors import MySqlResult
+from holdfast.stores.mysql.link import MySqlLink
+from holdfast.transport.dial import dial
+from holdfast.transport.polling import is_readable
+
+
+class MySqlThreadConnection(MySqlConnection):
+    """A connection of PyMySQL, or of another driver with the same calls."""
+
+    async def _execute(self, text: str, results: list[MySqlResult], until: float) -> None:
+        raw, left = self._raw, until - clocks.steady()
+        if left <= 0:
+            raise TimeoutError
+        _limit(raw, left)
+        cursor = raw.cursor()
+        cursor.execute(text)
+        while True:
+            result = result_of(cursor)
+            if cursor.description:
+                result.rows = cursor.fetchall()
+            results.append(result)
+            if not self._several or not cursor.nextset():
+                break
+
+    def close(self) -> None:
+        """Close it."""
+        force = getattr(self._raw, "_force_close", self._raw.close)
+        force()
+
+    def is_stale(self) -> bool:
+        """Tell whether the server has closed the connection."""
+        if getattr(self._raw, "open", True) is False:
+            return True
+        connected = getattr(self._raw, "_sock", None)
+        return connected is not None and is_readable(connected)
+
+    def _fileno(self) -> int:
+        connected = getattr(self._raw, "_sock", None)
+        return -1 if connected is None else int(connected.fileno())
+
+
+class MySqlThreadLink(MySqlLink):
+    """The connections of the threads of one client."""
+
+    async def _connect_to(self, host: str, port: int, until: float) -> MySqlConnection:
+        raw = pymysql.Connection(**self._keywords(host))
+        connected = _dial(host, port, until)
+        try:
+            self.reached = True
+            _limit(raw, until - clocks.steady())
+            raw.connect(connected)
+        except BaseException:
+            connected.close()
+            raise
+        return MySqlThreadConnection(raw, "", several=True)
+
+    def _keywords(self, host: str) -> dict[str, Any]:
+        deployment = self._deployment
+        return {
+            "host": host,
+            "user": deployment.user or None,
+            "password": deployment.password,
+            "database": deployment.database,
+            "ssl": deployment.tls,
+            "ssl_disabled": deployment.tls is None,
+            "client_flag": MULTI_STATEMENTS,
+            "charset": "utf8mb4",
+            "autocommit": None,
+            "program_name": "holdfast",
+            "defer_connect": True,
+        }
+
+    async def _of_factory(self, raw: Any, until: float) -> MySqlConnection:  # noqa: ANN401, ARG002
+        if inspect.isawaitable(raw):
+            close = getattr(raw, "close", None)
+            if inspect.iscoroutine(raw) and close is not None:
+                close()
+            raise StoreError(
+                f"{self._deployment.title()}: the factory returned something to await, which only an AsyncClient can; "
+                "give a factory of blocking connections, as pymysql.connect"
+            )
+        return MySqlThreadConnection(raw, "", several=False)
+
+
+def _limit(raw: Any, left: float) -> None:  # noqa: ANN401 - of any driver
+    """Have PyMySQL end what takes longer: it gives its socket these timeouts. Other drivers have their own."""
+    if hasattr(raw, "_read_timeout"):
+        raw._read_timeout = raw._write_timeout = max(left, SHORTEST)  # noqa: SLF001 - it has no public way
+
+
+def _dial(host: str, port: int, until: float) -> socket.socket:
+    if not host.startswith("/"):
+        return dial(host, port, lambda: until - clocks.steady())
+    connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connecting.settimeout(max(until - clocks.steady(), SHORTEST))
+        connecting.connect(host)
+    except BaseException:
+        connecting.close()
+        raise
+    return connecting
