@@ -119,7 +119,7 @@ def test_a_missing_right_is_named(postgres_server: PostgresServer, form: str, la
 def test_another_layout_is_refused(postgres_server: PostgresServer, form: str) -> None:
     """Tables of another version are left alone."""
     tables_for(postgres_server, "holdfast", f"layout_{form}")
-    postgres_server.execute(f"UPDATE layout_{form}.holdfast_meta SET layout = 99")
+    postgres_server.execute(expand("UPDATE @meta SET layout = 99", f"layout_{form}", "holdfast_"))
     error = complaint(form, f"{postgres_server.url}?schema=layout_{form}")
     assert "layout 99" in str(error)
     assert "another prefix" in str(error)
@@ -130,8 +130,8 @@ def test_old_rows_are_swept_in_parts(postgres_server: PostgresServer) -> None:
     tables_for(postgres_server, "holdfast", "swept")
     with postgres_server.connect() as connection:
         connection.execute(
-            "INSERT INTO swept.holdfast_names SELECT 'old' || n, 1, 4000000000000000 + n, true, '', '', 0, 0, 0, 0, '', '', "
-            "0, 0, '', '' FROM generate_series(1, 100000) AS n"
+            "INSERT INTO swept.holdfast_names SELECT 'old' || n, 1, 4000000000000000 + n, true, '', '', 0, 0, 0, 0, '', "
+            "'', 0, 0, '', '' FROM generate_series(1, 100000) AS n"
         )
         last, sweep = "", expand("SELECT @sweep(%s, 500, 120000000)", "swept", "holdfast_")
         for _ in range(3):

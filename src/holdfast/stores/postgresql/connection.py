@@ -203,7 +203,7 @@ SENTENCES = (
     ("role ", "28000"),
     ("database ", "3D000"),
 )
-"""What servers and libpq say when they refuse a connection, and the SQLSTATE that it has. The first that fits counts."""
+"""What servers and libpq say when they refuse a connection, and the SQLSTATE of that; the first that fits counts."""
 
 
 def _reply_error(result: pq.abc.PGresult) -> Exception:
