@@ -208,13 +208,17 @@ def test_a_full_disk_is_named_and_passes(tmp_path: Path) -> None:
         server.fill_disk()
         try:
             with pytest.raises(StoreUnavailable, match=r"disk|space|did not answer|cannot connect"):
-                for number in range(3000):
-                    client.lock(f"{'long' * 100}{number}", TTL).acquire().release()
+                _grow(client)
         finally:
             server.free_disk()
         server.mend()
         eventually(lambda: _serves(client), "a server with space")
         held.check()
+
+
+def _grow(client: Client) -> None:
+    for number in range(3000):
+        client.lock(f"{'long' * 100}{number}", TTL).acquire().release()
 
 
 def _serves(client: Client) -> bool:

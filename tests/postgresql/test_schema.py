@@ -22,6 +22,13 @@ with holdfast.Client(sys.argv[1]) as client:
         print(lease.token)
 """
 
+COPY = b"""
+INSERT INTO swept.holdfast_names SELECT (jsonb_populate_record(one, jsonb_build_object(
+    'name', 'old' || n, 'counter', 4000000000000000 + n, 'idle_after', 0
+))).* FROM swept.holdfast_names AS one, generate_series(1, 100000) AS n
+"""
+"""Makes 100,000 old rows of one that is new."""
+
 
 def test_no_time_is_that_of_a_transaction() -> None:
     """The SQL reads the clock when it writes, and keeps instants as whole microseconds."""
@@ -128,11 +135,10 @@ def test_another_layout_is_refused(postgres_server: PostgresServer, form: str) -
 def test_old_rows_are_swept_in_parts(postgres_server: PostgresServer) -> None:
     """One statement looks at some hundred rows of 100,000; and no token is issued again after that."""
     tables_for(postgres_server, "holdfast", "swept")
+    with Client(f"{postgres_server.url}?schema=swept") as client:
+        client.lock("copied", ttl=20).acquire().release()
     with postgres_server.connect() as connection:
-        connection.execute(
-            "INSERT INTO swept.holdfast_names SELECT 'old' || n, 1, 4000000000000000 + n, true, '', '', 0, 0, 0, 0, '', "
-            "'', 0, 0, '', '' FROM generate_series(1, 100000) AS n"
-        )
+        connection.execute(COPY)
         last, sweep = "", expand("SELECT @sweep(%s, 500, 120000000)", "swept", "holdfast_")
         for _ in range(3):
             ((before,),) = connection.execute("SELECT count(*) FROM swept.holdfast_names").fetchall()
