@@ -49,6 +49,7 @@ THOROUGH = (
     "models/",
     "ordered/test_faults",
     "postgresql/test_advisory_orphans.py",
+    "postgresql/test_faults",
     "properties/test_mutants.py",
     "properties/test_simulated_server.py",
     "properties/test_stores.py::test_a_file_that_forgets_is_noticed",
