@@ -83,7 +83,7 @@ class SqlMachine(StoreMachine):
                     self.tell(name, step)
             return await write(given, until)
 
-        database.write = later  # type: ignore[method-assign]
+        database.write = later  # type: ignore[method-assign, assignment]
         return database
 
     # -- what a real database does in its own way ----------------------------------------------------------
