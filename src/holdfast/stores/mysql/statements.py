@@ -117,7 +117,7 @@ class MySqlStatements:
         self._read, self._acquire, self._make = make(READ), make(ACQUIRE), make(MAKE)
         self._release, self._renew, self._write, self._send = make(RELEASE), make(RENEW), make(WRITE), make(SEND)
         self._same = make("SELECT COUNT(*) INTO @holdfast_same FROM $names WHERE %s FOR UPDATE")
-        self._lock = make("SELECT name FROM $names WHERE name IN (%s) ORDER BY name FOR UPDATE")
+        self._lock = make("SELECT 1 FROM $names WHERE name IN (%s) ORDER BY name FOR UPDATE")
         self.look = make("SELECT layout, longest_ttl FROM $meta")
         self._lengthen = make("UPDATE $meta SET longest_ttl = %d WHERE longest_ttl < %d")
         self._begin_quarantine = make(
