@@ -92,6 +92,12 @@ def raise_or_note(loss: Exception, error: BaseException | None) -> None:
         error.add_note(str(loss))
 
 
+NO_TOKENS = (
+    "this store has no fencing tokens: make a sequence of them, by `CREATE SEQUENCE holdfast_tokens` in PostgreSQL, "
+    "and connect again, or use a store that has tokens."
+)
+
+
 class LeaseBase:
     """The part of a lease that sends no request: the same for threads and asyncio."""
 
@@ -109,7 +115,12 @@ class LeaseBase:
 
     @property
     def token(self) -> int:
-        """The fencing token: larger than that of every earlier lease of this name, below 2**53."""
+        """The fencing token: larger than that of every earlier lease of this name, below 2**53.
+
+        Raises UsageError if the store has no fencing tokens.
+        """
+        if not self._session.store.capabilities.tokens:
+            raise UsageError(NO_TOKENS)
         return self._core.token
 
     @property
@@ -191,7 +202,7 @@ class LeaseBase:
         self._core.when_revocation_requested(tell)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._name!r} token={self.token} {self.state.value}>"
+        return f"<{type(self).__name__} {self._name!r} token={self._core.token} {self.state.value}>"
 
     def __del__(self) -> None:
         # A lease object whose making was interrupted has no `_core`: the acquisition gives the lease back.

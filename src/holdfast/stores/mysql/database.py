@@ -1,8 +1,9 @@
 """The tables of Holdfast in a MySQL or MariaDB database: each operation is one round trip as a rule."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from typing import Any
 
 from holdfast.contracts.deadlines import MICROS, micros
 from holdfast.contracts.messages import AcquireRequest, Notification, RenewRequest
@@ -32,8 +33,14 @@ BATCH = 100
 SCHEMA_LOCK = "SELECT GET_LOCK('holdfast schema', 20)"
 
 
+class QuarantineBegins(Exception):
+    """The server is another one than before: its quarantine must begin before a step is taken. Users never see it."""
+
+
 class MySqlDatabase:
     """One client's access to the tables."""
+
+    queues = False
 
     def __init__(self, runtime: Runtime, deployment: MySqlDeployment, make_link: MakeMySqlLink) -> None:
         """Prepare; nothing is connected yet."""
@@ -108,10 +115,14 @@ class MySqlDatabase:
             result = (await self._run([self._do.begin_quarantine(self._longest_ttl), statement], until))[1]
         if not result.rows:
             raise StoreUnavailable(f"{self._deployment.title()}: the table of the settings is empty; make a new client")
-        snapshot = read_snapshot(result, names)
+        snapshot = self._snapshot(result, names)
         if any(row.used_at > snapshot.now for row in snapshot.rows):
             # Written after this statement began, or the clock stepped back: the step needs an instant after the read.
             snapshot.now = int((await self._run([self._do.clock], until))[0].rows[0][0])
+        return snapshot
+
+    def _snapshot(self, result: MySqlResult, names: Sequence[str]) -> SqlSnapshot:
+        snapshot = read_snapshot(result, names)
         if self._unguarded:
             snapshot.quarantined_until = 0
         return snapshot
@@ -132,27 +143,62 @@ class MySqlDatabase:
 
     async def write(self, write: SqlWrite, until: float) -> frozenset[str]:
         """Write rows, leave messages for their notifications, and wake those who sleep for them."""
+        work, places = self._work_of(write)
+        if len(write.rows) > 1 or write.notifications:
+            makes = sum(not row.version for row in write.rows)
+            work = [*work[:makes], BEGIN, *work[makes:], COMMIT]
+            places = {name: place + 1 for name, place in places.items()}
+        results = await self._run(work, until)
+        written = frozenset(name for name, place in places.items() if results[place].changed)
+        await self._wake(write, written, until)
+        return written
+
+    async def transact(self, names: Sequence[str], work: Callable[[SqlSnapshot], SqlWrite], until: float) -> bool:
+        """Lock rows, and write what `work` makes of them."""
+        write = SqlWrite(0, 0, [])
+        places: dict[str, int] = {}
+        first = [self._do.lock(names), self._do.read(names), self._do.clock]
+
+        def then(locked: list[MySqlResult]) -> list[str]:
+            nonlocal write, places
+            _, found, clock = locked
+            if not (found.rows and found.rows[0][KNOWN]):
+                raise QuarantineBegins
+            snapshot = self._snapshot(found, names)
+            snapshot.now = int(clock.rows[0][0])
+            write = work(snapshot)
+            statements, places = self._work_of(write)
+            return [*statements, COMMIT]
+
+        try:
+            results = await self._repeated(lambda: self._link.transact(first, then, until), until)
+        except QuarantineBegins:
+            await self.read(names, until)
+            return False
+        written = frozenset(name for name, place in places.items() if results[place].changed)
+        await self._wake(write, written, until)
+        return len(written) == len(write.rows)
+
+    def _work_of(self, write: SqlWrite) -> tuple[list[str], dict[str, int]]:
+        """Return the statements of a write, first those that make rows, and at which place each row is written."""
         rows = sorted(write.rows, key=lambda row: row.name.encode())
         work = [self._do.make(row.name, write.as_of + NEW_FOR) for row in rows if not row.version]
         atomic = len(rows) if write.atomic and len(rows) > 1 else 0
         places: dict[str, int] = {}
-        if begun := len(rows) > 1 or bool(write.notifications):
-            work.append(BEGIN)
         if atomic:
             work.append(self._do.lock_all(rows))
         for row in rows:
             places[row.name] = len(work)
-            work.append(self._do.write(row, atomic))
+            work.append(self._do.write(row, write.quarantined_since, atomic))
             told = write.notifications.get(row.name, ())
             work += [self._do.send(each.channel, table_codec.dump_notification(each)) for each in told]
-        if begun:
-            work.append(COMMIT)
-        results = await self._run(work, until)
-        written = frozenset(name for name, place in places.items() if results[place].changed)
+        return work, places
+
+    async def _wake(self, write: SqlWrite, written: frozenset[str], until: float) -> None:
+        """Wake those who sleep for the messages of the rows that were written."""
         if channels := {each.channel for name in written for each in write.notifications.get(name, ())}:
             with suppress(StoreError):  # the rows are written, and a waiter that is not woken sleeps for no second more
                 await self._channel.wake(channels, until)
-        return written
 
     async def sweep(self, after: str, until: float) -> str:
         """Delete old rows among some that follow a name."""
@@ -169,10 +215,15 @@ class MySqlDatabase:
     # -- statements ----------------------------------------------------------------------------------------
 
     async def _run(self, statements: Sequence[str], until: float) -> list[MySqlResult]:
-        """Run statements; repeat them after a conflict with another transaction, which has undone them."""
+        return await self._repeated(lambda: self._link.run(statements, until), until)
+
+    async def _repeated(
+        self, work: Callable[[], Coroutine[Any, Any, list[MySqlResult]]], until: float
+    ) -> list[MySqlResult]:
+        """Carry out work; repeat it after a conflict with another transaction, which has undone it."""
         while True:
             try:
-                return await self._link.run(statements, until)
+                return await work()
             except MySqlServerError as error:
                 pause = 0.002 + 0.01 * self._runtime.random()
                 if error.code not in CONFLICTS or self._runtime.now() + pause >= until:

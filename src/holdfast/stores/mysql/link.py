@@ -25,6 +25,7 @@ from holdfast.stores.mysql.errors import (
     unanswered,
 )
 from holdfast.stores.mysql.options import MySqlDeployment, place
+from holdfast.stores.sql.database import LOCKED_FOR
 from holdfast.transport.pool import ConnectionPool
 
 log = logging.getLogger("holdfast")
@@ -52,6 +53,10 @@ STARTED = {
     False: _STARTED.replace("GLOBAL_STATUS", "global_status") % "performance_schema",
 }
 """The statement that tells when the server started, by whether it is MariaDB."""
+
+NOT_LONG = (f"SET SESSION wait_timeout = {round(LOCKED_FOR)}",)
+AS_EVER = ("SET SESSION wait_timeout = DEFAULT",)
+"""The settings of a session while it has rows locked and its client thinks, and afterwards."""
 
 BEGIN, COMMIT, ROLLBACK = "START TRANSACTION", "COMMIT", "ROLLBACK"
 
@@ -104,6 +109,27 @@ class MySqlLink(ABC):
             self._put_back(connection)
         else:
             self._discard(connection)
+        return results
+
+    async def transact(
+        self, first: Sequence[str], then: Callable[[list[MySqlResult]], Sequence[str]], until: float
+    ) -> list[MySqlResult]:
+        """Run statements, and in the same transaction those that `then` makes of their results; return the latter's.
+
+        The server ends the session, and with it the transaction, if the client stands still for LOCKED_FOR between
+        them. A connection on which anything fails is closed, which ends the transaction as well.
+        """
+        connection = await self._take(until)
+        try:
+            locked = await connection.run((*NOT_LONG, BEGIN, *first), until)
+            results = await connection.run((*then(locked[len(NOT_LONG) + 1 :]), *AS_EVER), until)
+        except MySqlBroken as error:
+            self._lose(connection)
+            raise unanswered(connection.place, error) from error
+        except BaseException:
+            self._discard(connection)
+            raise
+        self._put_back(connection)
         return results
 
     async def _after_error(

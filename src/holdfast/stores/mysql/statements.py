@@ -97,7 +97,8 @@ WRITE = (
     "holder = %(holder)s, ttl = %(ttl)d, lock_delay = %(lock_delay)d, granted_at = %(granted_at)d, "
     "expires_at = %(expires_at)d, last_released = %(last_released)s, tombstones = %(tombstones)s, "
     "used_at = %(used_at)d, idle_after = %(idle_after)d, state = %(state)s, heads = %(heads)s "
-    "WHERE name = %(name)s AND version = %(before)d%(if)s"
+    "WHERE name = %(name)s AND version = %(before)d%(if)s AND EXISTS (SELECT 1 FROM $meta AS m WHERE m.one = 1 "
+    "AND m.quarantined_since = %(since)d AND m.timeline = $timeline AND (m.started = $started OR $started = 0))"
 )
 
 SEND = (
@@ -116,6 +117,7 @@ class MySqlStatements:
         self._read, self._acquire, self._make = make(READ), make(ACQUIRE), make(MAKE)
         self._release, self._renew, self._write, self._send = make(RELEASE), make(RENEW), make(WRITE), make(SEND)
         self._same = make("SELECT COUNT(*) INTO @holdfast_same FROM $names WHERE %s FOR UPDATE")
+        self._lock = make("SELECT name FROM $names WHERE name IN (%s) ORDER BY name FOR UPDATE")
         self.look = make("SELECT layout, longest_ttl FROM $meta")
         self._lengthen = make("UPDATE $meta SET longest_ttl = %d WHERE longest_ttl < %d")
         self._begin_quarantine = make(
@@ -177,9 +179,13 @@ class MySqlStatements:
             "ttl": renewal.ttl,
         }
 
-    def write(self, row: SqlRow, of: int = 0) -> str:
-        """Write a row that still has its version; if it is one `of` several, only if all of them have theirs."""
+    def write(self, row: SqlRow, since: int, of: int = 0) -> str:
+        """Write a row that still has its version; if it is one `of` several, only if all of them have theirs.
+
+        `since` is the quarantine of the snapshot: a server that may have forgotten grants since then writes nothing.
+        """
         return self._write % {
+            "since": since,
             "version": "version + 1" if row.version else expand("$now", "", ""),
             "counter": row.counter,
             "plain": row.plain,
@@ -199,6 +205,10 @@ class MySqlStatements:
             "before": row.version,
             "if": f" AND {SAME} = {of}" if of else "",
         }
+
+    def lock(self, names: Iterable[str]) -> str:
+        """Lock the rows of some names, in the order of the names."""
+        return self._lock % texts(names)
 
     def lock_all(self, rows: Iterable[SqlRow]) -> str:
         """Lock some rows, and count those that still have their versions."""
