@@ -3,7 +3,7 @@
 import re
 from importlib import resources
 
-from holdfast.fencing.schema import fences_ddl, fences_grants, fences_table
+from holdfast.fencing.schema import fences_ddl, fences_grants, fences_table, quoted_role
 from holdfast.table.times import LATEST, PROPOSAL_BOUND
 
 SCHEMA = resources.files("holdfast.stores.mysql").joinpath("schema.sql").read_text("utf-8")
@@ -68,8 +68,8 @@ def ddl_statements(prefix: str) -> list[str]:
 
 
 def grants(schema: str, prefix: str, role: str) -> str:
-    """Return the SQL that gives a user the least rights that a client needs."""
-    user = "'" + role.replace("\\", "\\\\").replace("'", "''") + "'@'%'"
+    """Return the SQL that gives a user, as `name` or `name@host`, the least rights that a client needs."""
+    user = quoted_role("mysql", role)
     rights = {
         "$names": "SELECT, INSERT, UPDATE, DELETE",
         "$meta": "SELECT, INSERT, UPDATE",
