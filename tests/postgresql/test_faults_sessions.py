@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,6 +12,9 @@ from tests.faults.scenes import API_FORMS, client_at, play
 from tests.hazards.helpers import eventually
 from tests.servers import Clock, PostgresServer
 from tests.servers.homes import mounts_disks
+
+if TYPE_CHECKING:
+    import psycopg
 
 TTL = 20.0
 
@@ -180,7 +184,7 @@ def test_a_server_without_a_free_connection_is_named(tmp_path: Path, form: str) 
         async def scene(kit: Kit) -> None:
             hasty = client_at(kit, server.url, retry_for=0.2)
             patient = client_at(kit, server.url)
-            others = []
+            others: list[psycopg.Connection[Any]] = []
             try:
                 while len(others) < 8:
                     others.append(server.connect())

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from holdfast import Client, StoreError
-from holdfast.stores.postgresql.schema import SCHEMA, ddl, expand
+from holdfast.stores.postgresql.schema import SCHEMA, expand
 from tests.faults.scenes import API_FORMS
 from tests.postgresql.servers import PASSWORD, tables_for
 from tests.servers import PostgresServer
