@@ -10,6 +10,7 @@ from pathlib import Path
 
 import bench.ensembles.pair
 import bench.ensembles.queue
+import bench.memcached
 import bench.redis.handoff
 import bench.redis.hot
 import bench.redis.keep
@@ -22,6 +23,9 @@ import bench.redis.quorum_hot
 import bench.redis.quorum_pair
 import bench.redis.tasks64
 import bench.redis.writers
+import bench.sql.handoff
+import bench.sql.hot
+import bench.sql.pair
 from bench import fair, handoff, killed, pair, tasks256, threads32
 from bench.environment import machine, software
 from bench.harness import FULL, QUICK, Report, Size
@@ -50,6 +54,10 @@ BENCHES: dict[str, Callable[[Size, Path], Report]] = {
     "zookeeper_queue": bench.ensembles.queue.zookeeper,
     "etcd_pair": bench.ensembles.pair.etcd,
     "etcd_queue": bench.ensembles.queue.etcd,
+    "postgresql_pair": bench.sql.pair.postgresql,
+    "postgresql_hot": bench.sql.hot.postgresql,
+    "postgresql_handoff": bench.sql.handoff.postgresql,
+    "memcached_pair": bench.memcached.run,
 }
 
 

@@ -21,6 +21,17 @@ PEERS = (
     "uvloop",
     "kazoo",
     "aetcd",
+    "psycopg",
+    "PyMySQL",
+    "asyncmy",
+    "sqlalchemy",
+    "PALs",
+    "sqlalchemy-dlock",
+    "tooz",
+    "psycopg2-binary",
+    "pymemcache",
+    "sherlock",
+    "pylibmc",
 )
 
 

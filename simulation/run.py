@@ -153,6 +153,15 @@ class Run:
             redis_node.known = redis.known
             known = redis_node.generation() if redis.known else b""
             return redis_node, lambda runtime, link: SimulatedRedisStore(runtime, redis_node, link, known)
+        if scenario.sql is not None:
+            from simulation.sql.database import SimulatedSqlStore
+            from simulation.sql.node import SqlNode
+            from simulation.sql.server import SqlRules
+
+            sql_rules = SqlRules(round(scenario.ttls[-1] * 1e6), scenario.sql.strict, scenario.sql.guarded)
+            lag = rng.uniform(0.01, 1.5) if self._plan.faults.failovers else 0.0
+            database = SqlNode(world, checker, sql_rules, rate=rate, lag=lag)
+            return database, lambda runtime, link: SimulatedSqlStore(runtime, database, link, checker)
         if scenario.quorum:
             return self._make_quorum(scenario.quorum)
         if scenario.ordered:
@@ -227,8 +236,10 @@ class Run:
 
     def _drain(self) -> None:
         """Let all clients finish and close, and check what is left in the store."""
-        redis = self._plan.scenario.redis
-        guarded = self._plan.scenario.guarded or (redis is not None and redis.guard)
+        redis, sql = self._plan.scenario.redis, self._plan.scenario.sql
+        guarded = (
+            self._plan.scenario.guarded or (redis is not None and redis.guard) or (sql is not None and sql.guarded)
+        )
         timeout = DRAIN + (2 * self._plan.scenario.ttls[-1] if guarded else 0.0)
         alive = [client for client in self._clients if not client.process.crashed]
         tasks = [task for client in alive for task in client.tasks]

@@ -66,6 +66,16 @@ class Redis:
 
 
 @dataclass(slots=True, frozen=True)
+class Sql:
+    """The SQL database of a scenario, on a simulated server."""
+
+    guarded: bool = True
+    """Whether its clients heed a quarantine."""
+    strict: bool = False
+    """Whether any restart of the server begins a quarantine."""
+
+
+@dataclass(slots=True, frozen=True)
 class Scenario:
     """A kind of deployment with a kind of faults."""
 
@@ -84,6 +94,8 @@ class Scenario:
     """Whether the store is in the processes of the clients (memory, SQLite), which share one machine."""
     redis: Redis | None = None
     """The Redis servers; None: the store is no Redis server."""
+    sql: Sql | None = None
+    """The SQL database; None: the store is no SQL database."""
     quorum: int = 0
     """The number of independent nodes, of which a majority decides; 0: the store is no quorum."""
     ordered: bool = False
@@ -389,6 +401,52 @@ ON_ENSEMBLE = (
 )
 """The scenarios of an ensemble."""
 
-SCENARIOS = (*TABLED, MULTI_ACQUIRE, *ON_REDIS, *ON_QUORUM, *ON_ENSEMBLE)
+POSTGRESQL = "PostgreSQL"
+
+
+def _on_sql(name: str) -> Scenario:
+    """Return a scenario of the grant table as a scenario of a SQL database."""
+    scenario = next(each for each in (*TABLED, MULTI_ACQUIRE) if each.name == name)
+    return replace(scenario, name=f"sql_{name}", row=scenario.row or name, sql=Sql())
+
+
+STANDBY_PROMOTED = Faults(
+    loss=0.05, straggler=0.05, cancel=0.2, cuts=1, pauses=2, crashes=2, failovers=2, restarts=1, newcomers=1, delays=0.5
+)
+"""The faults around a failover. Late requests arrive at another primary than the one that they were sent to."""
+
+ON_SQL = (
+    _on_sql("calm"),
+    _on_sql("wire"),
+    _on_sql("weights"),
+    _on_sql("several"),
+    _on_sql("clock_forward"),
+    _on_sql("force"),
+    Scenario(
+        "sql_failover",
+        "A standby that lags is promoted, and nobody reaches the old primary any more",
+        GUARDED,
+        STANDBY_PROMOTED,
+        {Invariant.CLEAN: WITHDRAWN_REAPPEARS},
+        f'{POSTGRESQL} with `guard="observed"` (the default) or `guard="strict"`',
+        sql=Sql(),
+        bounded=True,
+        kinds=ALL_KINDS,
+        ttls=SHORT_TTLS,
+    ),
+    Scenario(
+        "sql_unguarded",
+        "A standby that lags is promoted, and nobody reaches the old primary any more",
+        FORGETFUL,
+        STANDBY_PROMOTED,
+        FORGOTTEN_GRANTS,
+        f'{POSTGRESQL} with `guard="off"`',
+        sql=Sql(guarded=False),
+        ttls=SHORT_TTLS,
+    ),
+)
+"""The scenarios of a SQL database."""
+
+SCENARIOS = (*TABLED, MULTI_ACQUIRE, *ON_REDIS, *ON_QUORUM, *ON_ENSEMBLE, *ON_SQL)
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

@@ -8,12 +8,13 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from bench.contenders import NAME, Handle, clock
+from bench.contenders import NAME, clock
+from bench.contest import Share, contend, contend_asyncio
 from bench.harness import Bound, Case, Report, Row, Size, duration, interleave, percentile, ratios
 from bench.redis.contenders import (
     ASYNCIO,
@@ -33,7 +34,7 @@ from bench.redis.floor import MEANINGS as FLOOR
 from bench.redis.floor import OWN, WAKING, bare_handle, beyond
 from bench.redis.usage import OURS, calls, processor
 from bench.workers import Worker
-from holdfast import AsyncClient, AsyncLock
+from holdfast import AsyncClient
 from tests.servers import RedisServer
 
 ALL = OPENERS | {OWN: bare_handle}
@@ -58,23 +59,6 @@ SENT = {
 }
 """The commands that a peer's clients send. The server also counts the commands of scripts: the GET of
 python-redis-lock's script stands for its EVALSHA, which is not counted here."""
-
-
-@dataclass(slots=True)
-class Share:
-    """The grants and waits of one process."""
-
-    grants: int = 0
-    """The grants within the window."""
-    waits: list[float] = field(default_factory=list[float])
-    """All waits, in seconds, including the last wait, which ended after the window."""
-
-    def note(self, asked: float, got: float, until: float) -> bool:
-        """Record an acquisition; return whether there is time for another."""
-        self.waits.append(got - asked)
-        in_time = got < until
-        self.grants += in_time
-        return in_time
 
 
 @dataclass(slots=True)
@@ -223,19 +207,6 @@ def serve(line: Connection, url: str) -> None:
                 line.send(contend(handle, hold, until))
 
 
-def contend(handle: Handle, hold: float, until: float) -> Share:
-    """Acquire, hold and release in a loop."""
-    share = Share()
-    while True:
-        asked = clock()
-        more = share.note(asked, handle.acquire(), until)
-        if hold:
-            time.sleep(hold)
-        handle.release()
-        if not more:
-            return share
-
-
 def _serve_asyncio(line: Connection, url: str, hold: float) -> None:
     with asyncio.Runner(loop_factory=LOOPS[ASYNCIO]) as runner:
         client = AsyncClient(url, operation_timeout=TEST_TIMEOUT)
@@ -243,18 +214,5 @@ def _serve_asyncio(line: Connection, url: str, hold: float) -> None:
         line.send("ready")
         start, until = line.recv()
         time.sleep(max(0.0, start - clock()))
-        line.send(runner.run(_contend_asyncio(client.lock(NAME, TTL), hold, until)))
+        line.send(runner.run(contend_asyncio(client.lock(NAME, TTL), hold, until)))
         runner.run(client.close())
-
-
-async def _contend_asyncio(lock: AsyncLock, hold: float, until: float) -> Share:
-    share = Share()
-    while True:
-        asked = clock()
-        lease = await lock.acquire()
-        more = share.note(asked, clock(), until)
-        if hold:
-            await asyncio.sleep(hold)
-        await lease.release()
-        if not more:
-            return share

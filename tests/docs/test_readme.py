@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from tests.servers import EtcdServer, RedisServer, ZooKeeperServer
+from tests.servers import EtcdServer, MemcachedServer, RedisServer, ZooKeeperServer
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -93,6 +93,12 @@ def test_all_examples_run_over_zookeeper(zookeeper_server: ZooKeeperServer, tmp_
 def test_all_examples_run_over_etcd(etcd_server: EtcdServer, tmp_path: Path) -> None:
     """An ensemble has all but `linger`."""
     run_all(etcd_server.url, tmp_path, "linger=")
+
+
+def test_all_examples_run_over_memcached(memcached_server: MemcachedServer, tmp_path: Path) -> None:
+    """A cache has locks, multilocks and elections, with one holder each."""
+    lacks = ("semaphore(", "rwlock(", "linger=", "detect_deadlock")
+    run_all(f"{memcached_server.url}/docs", tmp_path, *lacks)
 
 
 def test_there_are_examples_for_both_forms() -> None:

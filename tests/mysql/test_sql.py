@@ -28,8 +28,8 @@ STATEMENTS = (
     DO.make("a", 5),
     DO.release("a", "r1"),
     DO.renew(RenewRequest("a", "r1", 5, 10)),
-    DO.write(ROW),
-    DO.write(ROW, 2),
+    DO.write(ROW, 0),
+    DO.write(ROW, 0, 2),
     DO.lock(["a", "b"]),
     DO.lock_all([ROW, SqlRow("b")]),
     DO.send(
@@ -94,7 +94,7 @@ def test_a_text_is_ascii_and_ends_where_it_should(value: str) -> None:
 
 def test_no_expression_reads_a_column_that_another_sets() -> None:
     """MySQL assigns the columns of an UPDATE of two tables in no certain order, and each sees the values before it."""
-    for statement in (DO.acquire(REQUEST), DO.write(ROW), DO.release("a", "r1")):
+    for statement in (DO.acquire(REQUEST), DO.write(ROW, 0), DO.release("a", "r1")):
         parsed = sqlglot.parse_one(statement, dialect="mysql")
         assert isinstance(parsed, exp.Update)
         assignments = parsed.expressions

@@ -4,6 +4,7 @@ from tests.servers.clock import Clock
 from tests.servers.cluster import Cluster, ClusterNode
 from tests.servers.etcd import EtcdEnsemble, EtcdServer
 from tests.servers.mariadb import MariaDbServer, Replica
+from tests.servers.memcached import MemcachedServer
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgresql import PostgresServer, Standby
 from tests.servers.proxy import Proxy
@@ -22,6 +23,7 @@ __all__ = [
     "EtcdEnsemble",
     "EtcdServer",
     "MariaDbServer",
+    "MemcachedServer",
     "PgBouncer",
     "PostgresServer",
     "Proxy",

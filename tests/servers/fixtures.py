@@ -20,6 +20,7 @@ from tests.servers import (
     EtcdEnsemble,
     EtcdServer,
     MariaDbServer,
+    MemcachedServer,
     PgBouncer,
     PostgresServer,
     RedisServer,
@@ -195,4 +196,12 @@ def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb
     """Run one MariaDB server."""
     with MariaDbServer(tmp_path_factory.mktemp("mariadb")) as server:
         _started["mariadb_server"] = [server]
+        yield server
+
+
+@pytest.fixture(scope="session")
+def memcached_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemcachedServer]:
+    """Run one memcached server."""
+    with MemcachedServer(tmp_path_factory.mktemp("memcached")) as server:
+        _started["memcached_server"] = [server]
         yield server

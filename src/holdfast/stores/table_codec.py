@@ -4,6 +4,7 @@ Request ids and channels are identifiers that Holdfast makes (hex digits and das
 """
 
 import json
+from collections.abc import Iterable
 
 from holdfast.contracts.messages import AcquireRequest, Notification, NotificationKind
 from holdfast.table.state import Holder, NameState, Queue, Waiter
@@ -22,6 +23,25 @@ def dump(state: NameState) -> str:
         f"[{state.capacity},[{holders}],[{queue}],{state.blocked_until},{state.block},{{{tombstones}}},"
         f'"{state.last_released}",{state.used_at}]'
     )
+
+
+def dump_queue(waiters: Iterable[Waiter]) -> str:
+    """Encode waiters."""
+    return f"[{','.join(map(_dump_waiter, waiters))}]"
+
+
+def dump_request(request: AcquireRequest) -> str:
+    """Encode the request of a waiter, without the name: the end of the list that `dump_queue` makes of a waiter."""
+    return (
+        f'"{request.request_id}","{request.channel}",{_quote(request.owner)},{request.ttl},'
+        f"{request.interval},{request.waiter_ttl},{request.weight},{request.capacity},"
+        f"{request.lock_delay},{request.proposal},{_TRUTH[request.wait]},{request.span},{_TRUTH[request.votes]}"
+    )
+
+
+def load_queue(name: str, text: str) -> Queue:
+    """Decode waiters."""
+    return Queue(Waiter(AcquireRequest(name, *request), joined, fresh) for joined, fresh, *request in _decode(text))
 
 
 def load(name: str, counter: int, text: str) -> NameState:
@@ -46,12 +66,7 @@ def _dump_holder(holder: Holder) -> str:
 
 def _dump_waiter(waiter: Waiter) -> str:
     """Encode a waiter and its request, without the name, as a list in the order of their fields."""
-    request = waiter.request
-    return (
-        f'[{waiter.joined_at},{waiter.fresh_until},"{request.request_id}","{request.channel}",{_quote(request.owner)},{request.ttl},'
-        f"{request.interval},{request.waiter_ttl},{request.weight},{request.capacity},"
-        f"{request.lock_delay},{request.proposal},{_TRUTH[request.wait]},{request.span},{_TRUTH[request.votes]}]"
-    )
+    return f"[{waiter.joined_at},{waiter.fresh_until},{dump_request(waiter.request)}]"
 
 
 def dump_notification(notification: Notification) -> bytes:

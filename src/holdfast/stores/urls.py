@@ -23,6 +23,11 @@ REDIS = (
     "holdfast.stores.redis.links.aio",
 )
 ETCD = ("holdfast.stores.etcd.directory", "holdfast.stores.etcd.threads", "holdfast.stores.etcd.aio")
+MEMCACHED = (
+    "holdfast.stores.memcached.store",
+    "holdfast.stores.memcached.threads",
+    "holdfast.stores.memcached.aio",
+)
 ZOOKEEPER = (
     "holdfast.stores.zookeeper.directory",
     "kazoo.client",
@@ -34,6 +39,8 @@ POSTGRESQL = (
     "holdfast.stores.postgresql.threads",
     "holdfast.stores.postgresql.aio",
     "holdfast.stores.postgresql.database",
+    "holdfast.stores.postgresql.advisory",
+    "holdfast.stores.sql.session_locks",
     "holdfast.stores.sql.store",
 )
 MYSQL = (
@@ -62,6 +69,8 @@ def store_source(url: object = None) -> StoreSource:
         from holdfast.stores.redis import redis_source
 
         return redis_source(url)
+    if (pool := _source_of_pool(url)) is not None:
+        return pool
     url = _from_environment() if url is None else url
     if url is None:
         return _default()
@@ -74,6 +83,18 @@ def store_source(url: object = None) -> StoreSource:
     if make is None:
         raise UsageError(f"no store has the scheme {parts.scheme!r}; {_known_like(parts)}")
     return make(parts)
+
+
+def _source_of_pool(pool: object) -> StoreSource | None:
+    """Return the source of stores in the database of a pool or an engine of the user's; None if it is neither."""
+    dialect = getattr(getattr(getattr(pool, "sync_engine", pool), "dialect", None), "name", None)
+    if dialect == "postgresql" or hasattr(pool, "conninfo"):
+        require("the PostgreSQL store", ("psycopg",), "postgresql")
+        load(POSTGRESQL)
+        from holdfast.stores.postgresql import postgresql_source
+
+        return postgresql_source(pool)
+    return None
 
 
 def _from_environment() -> str | None:
@@ -176,6 +197,13 @@ def _etcd(parts: SplitResult) -> StoreSource:
     return etcd_url_source(parts)
 
 
+def _memcached(parts: SplitResult) -> StoreSource:
+    from holdfast.stores.memcached import memcached_url_source
+
+    load(MEMCACHED)
+    return memcached_url_source(parts)
+
+
 def _postgresql(parts: SplitResult) -> StoreSource:
     require("the PostgreSQL store", ("psycopg",), "postgresql")
     load(POSTGRESQL)
@@ -206,6 +234,7 @@ SCHEMES: dict[str, Callable[[SplitResult], StoreSource]] = {
     "zookeeper": _zookeeper,
     "etcd": _etcd,
     "etcds": _etcd,
+    "memcached": _memcached,
     "postgresql": _postgresql,
     "postgres": _postgresql,
     "mysql": _mysql,

@@ -41,7 +41,7 @@ from holdfast.outcome import Outcome
 from holdfast.table.granting import Granting
 from holdfast.table.quarantine import restore
 from holdfast.table.state import PLACEHOLDER, Holder
-from holdfast.table.times import RETRY, STAGGER
+from holdfast.table.times import RETRY, retry_in
 from holdfast.table.views import view_holder, view_name
 
 
@@ -114,9 +114,7 @@ class Step(Granting):
     def _queued(self, request: AcquireRequest) -> Queued:
         """Return the reply to a waiter. The head asks when the name may be free, each next waiter a little later."""
         place = self.state.queue.place(request.request_id)
-        slow = request.interval + request.interval * min(place, 10) // 10
-        retry_in = min(slow, self._frees_in() + place * STAGGER)
-        return Queued(self.state.counter, max(retry_in, RETRY), place, self._quarantine_left())
+        return Queued(self.state.counter, retry_in(request, place, self._frees_in()), place, self._quarantine_left())
 
     def _busy(self) -> Busy:
         return Busy(max(self._frees_in(), RETRY), self.state.owners(), self._quarantine_left())

@@ -1,5 +1,7 @@
 """Durations and instants of the grant table, in microseconds."""
 
+from holdfast.contracts.messages import AcquireRequest
+
 TOMBSTONE = 30_000_000
 """How long a tombstone is kept: longer than a request is likely to be under way."""
 
@@ -26,3 +28,9 @@ EARLIER = 50_000
 
 STAGGER = 10_000
 """The difference between the retry times of two neighbours in the queue, so that they do not ask all at once."""
+
+
+def retry_in(request: AcquireRequest, place: int, frees_in: int) -> int:
+    """Return the retry time of a waiter that has so many others ahead, if the name may be free after `frees_in`."""
+    slow = request.interval + request.interval * min(place, 10) // 10
+    return max(min(slow, frees_in + place * STAGGER), RETRY)

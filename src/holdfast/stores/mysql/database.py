@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.contracts.deadlines import MICROS, micros
-from holdfast.contracts.messages import AcquireRequest, Notification, RenewRequest
+from holdfast.contracts.messages import AcquireRequest, Notification, Queued, RenewRequest
 from holdfast.contracts.runtime import Runtime
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.stores import table_codec
@@ -35,6 +35,8 @@ SCHEMA_LOCK = "SELECT GET_LOCK('holdfast schema', 20)"
 
 class MySqlDatabase:
     """One client's access to the tables."""
+
+    queues = False
 
     def __init__(self, runtime: Runtime, deployment: MySqlDeployment, make_link: MakeMySqlLink) -> None:
         """Prepare; nothing is connected yet."""
@@ -67,7 +69,7 @@ class MySqlDatabase:
 
     # -- operations ----------------------------------------------------------------------------------------
 
-    async def acquire(self, request: AcquireRequest, until: float) -> int | SqlSnapshot:
+    async def acquire(self, request: AcquireRequest, until: float) -> int | Queued | SqlSnapshot:
         """Grant a plain row that is free."""
         acquire = self._do.acquire(request)
         if (result := (await self._run([acquire], until))[0]).changed:
@@ -148,7 +150,7 @@ class MySqlDatabase:
     async def transact(self, names: Sequence[str], work: Callable[[SqlSnapshot], SqlWrite], until: float) -> bool:
         """Lock rows, and write what `work` makes of them."""
         read = [self._do.lock(names), self._do.read(names), self._do.clock]
-        write, places, before, known = SqlWrite(0, []), dict[str, int](), 0, True
+        write, places, before, known = SqlWrite(0, 0, []), dict[str, int](), 0, True
 
         def then(results: list[MySqlResult]) -> Sequence[str]:
             nonlocal write, places, before, known
@@ -183,7 +185,7 @@ class MySqlDatabase:
         places: dict[str, int] = {}
         for row in rows:
             places[row.name] = len(work)
-            work.append(self._do.write(row, atomic))
+            work.append(self._do.write(row, write.quarantined_since, atomic))
             told = write.notifications.get(row.name, ())
             work += [self._do.send(each.channel, table_codec.dump_notification(each)) for each in told]
         return makes, work, places

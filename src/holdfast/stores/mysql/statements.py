@@ -97,7 +97,8 @@ WRITE = (
     "holder = %(holder)s, ttl = %(ttl)d, lock_delay = %(lock_delay)d, granted_at = %(granted_at)d, "
     "expires_at = %(expires_at)d, last_released = %(last_released)s, tombstones = %(tombstones)s, "
     "used_at = %(used_at)d, idle_after = %(idle_after)d, state = %(state)s, heads = %(heads)s "
-    "WHERE name = %(name)s AND version = %(before)d%(if)s"
+    "WHERE name = %(name)s AND version = %(before)d%(if)s AND EXISTS (SELECT 1 FROM $meta AS m WHERE m.one = 1 "
+    "AND m.quarantined_since = %(since)d AND m.timeline = $timeline AND (m.started = $started OR $started = 0))"
 )
 
 SEND = (
@@ -181,9 +182,13 @@ class MySqlStatements:
             "ttl": renewal.ttl,
         }
 
-    def write(self, row: SqlRow, of: int = 0) -> str:
-        """Write a row that still has its version; if it is one `of` several, only if all of them have theirs."""
+    def write(self, row: SqlRow, since: int, of: int = 0) -> str:
+        """Write a row that still has its version; if it is one `of` several, only if all of them have theirs.
+
+        `since` is the quarantine of the snapshot: a server that may have forgotten grants since then writes nothing.
+        """
         return self._write % {
+            "since": since,
             "version": "version + 1" if row.version else expand("$now", "", ""),
             "counter": row.counter,
             "plain": row.plain,

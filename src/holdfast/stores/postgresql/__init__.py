@@ -5,19 +5,47 @@ from urllib.parse import SplitResult
 
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Capabilities, Store, StoreSource
-from holdfast.stores.postgresql.options import OFF, PgDeployment, deployment_of, deployment_of_pool
+from holdfast.stores.postgresql.options import (
+    ADVISORY,
+    CONNECTIONS,
+    MAX_TTL,
+    OBSERVED,
+    OFF,
+    PREFIX,
+    PgDeployment,
+    deployment_of,
+    deployment_of_pool,
+)
 
 __all__ = ["postgresql_source", "postgresql_url_source"]
 
 
-def postgresql_source(pool: object) -> StoreSource:
+def postgresql_source(
+    pool: object,
+    *,
+    schema: str = "",
+    prefix: str = PREFIX,
+    connections: int = CONNECTIONS,
+    guard: str = OBSERVED,
+    max_ttl: float = MAX_TTL,
+) -> StoreSource:
     """Return the source of stores in the database of a psycopg pool or a SQLAlchemy engine, sync or asyncio.
 
     Its servers, its login and its TLS settings are used. Its connections are not, and it may be closed.
 
-    Raises UsageError if `pool` is neither.
+    Args:
+        pool: the pool or the engine.
+        schema: the schema of Holdfast's tables; empty: the first one of the role's search path.
+        prefix: the prefix of the names of the tables and functions.
+        connections: how many connections carry requests, at most; one more listens.
+        guard: what a server that may have forgotten grants may grant before `max_ttl` has passed: "observed": nothing,
+            if it was promoted or restored from a backup; "strict": nothing, after any restart; "off": everything.
+        max_ttl: the longest ttl in use, in seconds.
+
+    Raises UsageError if `pool` is neither, or a value is not valid.
     """
-    return _source(deployment_of_pool(pool))
+    options = {"schema": schema, "prefix": prefix, "connections": connections, "guard": guard, "max_ttl": max_ttl}
+    return _source(deployment_of_pool(pool, options))
 
 
 def postgresql_url_source(parts: SplitResult) -> StoreSource:
@@ -27,6 +55,17 @@ def postgresql_url_source(parts: SplitResult) -> StoreSource:
 
 def capabilities_of(deployment: PgDeployment) -> Capabilities:
     """Return the capabilities of a store with these rules."""
+    if deployment.mode == ADVISORY:
+        return Capabilities(
+            min_ttl=0.05,
+            queue=False,
+            weights=False,
+            local=False,
+            span=1,
+            shows_waiters=False,
+            tokens=bool(deployment.sequence),
+            records=False,
+        )
     return Capabilities(
         min_ttl=0.05,
         queue=True,
@@ -48,5 +87,11 @@ def _make(deployment: PgDeployment, runtime: Runtime) -> Store:
     from holdfast.stores.sql.store import SqlStore
 
     link = PgThreadLink if runtime.form == "threads" else PgAsyncLink
+    if deployment.mode == ADVISORY:
+        from holdfast.stores.postgresql.advisory import PgAdvisoryLocks
+        from holdfast.stores.sql.session_locks import SessionLockStore
+
+        locks = PgAdvisoryLocks(runtime, deployment, link)
+        return SessionLockStore(deployment.title(), runtime, locks, capabilities_of(deployment))
     database = PgDatabase(runtime, deployment, link)
     return SqlStore(deployment.title(), runtime, database, capabilities_of(deployment))

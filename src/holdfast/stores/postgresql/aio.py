@@ -30,14 +30,14 @@ class PgAsyncLink(PgLink):
             if mask & WRITABLE:
                 loop.remove_writer(descriptor)
 
-    async def _look_up(self, host: str, port: int) -> str:
+    async def _look_up(self, host: str, port: int) -> list[str]:
         if host.startswith("/"):
-            return host
+            return []
         with contextlib.suppress(socket.gaierror):  # an address needs no resolver, and no thread for it
             socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM, 0, socket.AI_NUMERICHOST)
-            return host
+            return []
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return str(found[0][4][0])
+        return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 def _end(ready: "asyncio.Future[None]") -> None:

@@ -43,17 +43,14 @@ class PgChannel:
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
         """Listen; return the channel, or "" if a pooler is between, through which no notification comes."""
-        connection = await self._link.dial(until)
-        if connection.pooled:
-            connection.close()
+        self._deliver = deliver
+        self.name = f"holdfast_{self._runtime.new_id()}"
+        if not await self._listen(until):
+            self.name = ""
             log.warning(
                 "a connection pooler is between this client and PostgreSQL, and passes no notifications on: waiters "
                 "poll instead. Give Holdfast the server's own address, if waiters should be woken at once"
             )
-            return ""
-        self._deliver = deliver
-        self.name = f"holdfast_{self._runtime.new_id()}"
-        await self._listen(connection, until)
         return self.name
 
     async def close(self) -> None:
@@ -74,13 +71,21 @@ class PgChannel:
 
     # -- a session -----------------------------------------------------------------------------------------
 
-    async def _listen(self, connection: PgConnection, until: float) -> None:
-        """Have a session listen, and hand its socket to the runtime. Raises StoreError."""
+    async def _listen(self, until: float) -> bool:
+        """Have a new session listen, and hand its socket to the runtime. Raises StoreError.
+
+        Return False if a pooler is between, or if the session does not hear itself: then it is closed.
+        """
+        connection = await self._link.dial(until)
+        if connection.pooled:  # nothing may be left in its sessions
+            connection.close()
+            return False
         lock = PgStatement("holdfast_lock", "SELECT pg_advisory_lock(hashtextextended($1, 0)), pg_notify($1, '')")
         listen = PgStatement("holdfast_listen", f"LISTEN {quote(self.name)}")
         try:
             await self._link.run(connection, connection.execute(listen, ()), until)
             await self._link.run(connection, connection.execute(lock, (self.name.encode(),)), until)
+            payloads = connection.hear()
         except PgServerError as error:
             connection.close()
             raise to_store_error(connection.place, error) from error
@@ -90,9 +95,13 @@ class PgChannel:
         except BaseException:
             connection.close()
             raise
+        if SELF_TEST not in payloads:
+            connection.close()
+            return False
+        self._hear_all(payloads)
         self._connection = connection
         self._stop = self._runtime.listen(PgNotificationSource(connection, self._take), _never)
-        self._take()  # what came with the reply
+        return True
 
     def _take(self) -> None:
         """Deliver what has arrived."""
@@ -104,6 +113,9 @@ class PgChannel:
         except PgBroken as error:
             self._lost(error)
             return
+        self._hear_all(payloads)
+
+    def _hear_all(self, payloads: list[bytes]) -> None:
         for payload in payloads:
             if payload != SELF_TEST:
                 self._hear(payload)
@@ -138,9 +150,11 @@ class PgChannel:
         while not self._closed:
             try:
                 until = self._runtime.now() + CONNECTING
-                await self._listen(await self._link.dial(until), until)
+                listens = await self._listen(until)
             except StoreError as error:
                 log.debug("the channel of PostgreSQL cannot connect: %s", error)
+                listens = False
+            if not listens:
                 await self._closing.wait(self._runtime.now() + pause * (0.5 + self._runtime.random()))
                 pause = min(2 * pause, LONGEST_PAUSE)
                 continue

@@ -33,12 +33,13 @@ DONE = frozenset({pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK})
 class PgStatement:
     """A statement that is prepared once on each connection."""
 
-    __slots__ = ("name", "text")
+    __slots__ = ("name", "optional", "text")
 
-    def __init__(self, name: str, text: str) -> None:
-        """Name it, for the server."""
+    def __init__(self, name: str, text: str, optional: int = 0) -> None:
+        """Name it, for the server. If the column `optional` is NULL, so are all after it: they are not read then."""
         self.name = name.encode()
         self.text = text.encode()
+        self.optional = optional
 
 
 class PgConnection:
@@ -51,6 +52,8 @@ class PgConnection:
         self.used = 0.0
         self.pooled = False
         """Whether a pooler is between: then a statement may run in any session, and nothing can be prepared."""
+        self.label = ""
+        """The application name that was set for the session, if it was set after the connection was made."""
         self._pgconn = pgconn
         self._prepared: set[bytes] = set()
 
@@ -74,12 +77,21 @@ class PgConnection:
         """The process of the session, as whoever took the connection says."""
         return self._pgconn.backend_pid
 
+    @property
+    def server_version(self) -> int:
+        """The version of the server, as 150004 for 15.4."""
+        return self._pgconn.server_version
+
     def is_stale(self) -> bool:
-        """Tell whether the server has closed the connection."""
-        if self._pgconn.status != pq.ConnStatus.OK:
-            return True
+        """Tell whether the server has closed the connection.
+
+        libpq notices the end only by a second read if the server's reason for it came first.
+        """
         with suppress(OperationalError):
-            self._pgconn.consume_input()
+            for _ in range(2):
+                if self._pgconn.status != pq.ConnStatus.OK:
+                    return True
+                self._pgconn.consume_input()
             return self._pgconn.status != pq.ConnStatus.OK
         return True
 
@@ -107,6 +119,17 @@ class PgConnection:
                     yield from self._result()
                     self._prepared.add(statement.name)
                 pgconn.send_query_prepared(statement.name, params)
+            result = yield from self._result()
+        except OperationalError as error:
+            raise PgBroken(_text(error)) from error
+        if (optional := statement.optional) and result.get_value(0, optional) is None:
+            return [tuple([result.get_value(0, column) for column in range(optional)])]
+        return _table(result)
+
+    def execute_once(self, statement: PgStatement, params: Params) -> Generator[int, None, Table]:
+        """Run a statement that is rarely used, without preparing it. Raises PgServerError or PgBroken."""
+        try:
+            self._pgconn.send_query_params(statement.text, params)
             result = yield from self._result()
         except OperationalError as error:
             raise PgBroken(_text(error)) from error
@@ -186,17 +209,17 @@ SENTENCES = (
     ("no password supplied", "28P01"),
     ("no pg_hba.conf entry", "28000"),
     ("authentication failed", "28000"),
-    ("role ", "28000"),
-    ("database ", "3D000"),
     ("too many", "53300"),
     ("remaining connection slots", "53300"),
-    ("starting up", "57P03"),
-    ("shutting down", "57P03"),
-    ("recovery", "57P03"),
+    ("the database system is", "57P03"),
+    ("accepting connections", "57P03"),
     ("session is read-only", "25006"),
     ("server is in hot standby mode", "25006"),
+    ("permission denied", "42501"),
+    ("role ", "28000"),
+    ("database ", "3D000"),
 )
-"""What servers and libpq say when they refuse a connection, and the SQLSTATE that it has."""
+"""What servers and libpq say when they refuse a connection, and the SQLSTATE of that. The first that fits counts."""
 
 
 def _reply_error(result: pq.abc.PGresult) -> Exception:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from holdfast.contracts.deadlines import MICROS, micros
-from holdfast.contracts.messages import AcquireRequest, Notification, RenewRequest
+from holdfast.contracts.messages import AcquireRequest, Notification, Queued, RenewRequest
 from holdfast.contracts.runtime import Runtime
 from holdfast.errors import StoreError
 from holdfast.stores import table_codec
@@ -29,6 +29,7 @@ from holdfast.stores.postgresql.statements import (
 from holdfast.stores.sql.database import SqlSnapshot, SqlWrite
 from holdfast.stores.sql.rows import pack_holder
 from holdfast.stores.tabled import RETENTION
+from holdfast.table.times import retry_in
 
 log = logging.getLogger("holdfast")
 
@@ -41,6 +42,8 @@ MISSING = frozenset({"42P01", "3F000"})
 
 class PgDatabase:
     """One client's access to the tables."""
+
+    queues = True
 
     def __init__(self, runtime: Runtime, deployment: PgDeployment, make_link: MakePgLink) -> None:
         """Prepare; nothing is connected yet."""
@@ -80,8 +83,8 @@ class PgDatabase:
 
     # -- operations ----------------------------------------------------------------------------------------
 
-    async def acquire(self, request: AcquireRequest, until: float) -> int | SqlSnapshot:
-        """Grant a plain row that is free."""
+    async def acquire(self, request: AcquireRequest, until: float) -> int | Queued | SqlSnapshot:
+        """Grant a plain row that is free, or join the queue of one that is held."""
         params = (
             text(request.name),
             request.request_id.encode(),
@@ -90,10 +93,18 @@ class PgDatabase:
             b"%d" % request.lock_delay,
             b"%d" % request.proposal,
             b"%d" % request.span,
+            table_codec.dump_request(request).encode() if request.wait else None,
+            request.channel.encode(),
+            b"%d" % request.waiter_ttl,
             *self._rules,
         )
         table = await self._run(self._do.acquire, params, until)
-        return int(table[0][0] or 0) or self._snapshot(table, 1)
+        token, place, counter, rest = (int(cell or 0) for cell in table[0][:4])
+        if token:
+            return token
+        if place < 0:
+            return self._snapshot(table, 4)
+        return Queued(counter, retry_in(request, place, rest), place)
 
     async def release(self, name: str, request_id: str, until: float) -> SqlSnapshot | None:
         """End the lease of a request in a plain row."""
@@ -117,7 +128,7 @@ class PgDatabase:
 
     async def write(self, write: SqlWrite, until: float) -> frozenset[str]:
         """Write rows, and send notifications."""
-        return frozenset(names_of(await self._run(self._do.write, _write_params(write), until)))
+        return frozenset(names_of(await self._run(self._do.write, self._write_params(write), until)))
 
     async def transact(self, names: Sequence[str], work: Callable[[SqlSnapshot], SqlWrite], until: float) -> bool:
         """Lock rows, and write what `work` makes of them."""
@@ -128,7 +139,7 @@ class PgDatabase:
             nonlocal writing
             write = work(self._snapshot(table))
             writing = len(write.rows)
-            return (self._do.write, _write_params(write)) if write.rows else None
+            return (self._do.write, self._write_params(write)) if write.rows else None
 
         lock = (self._do.lock, params)
         table = await self._repeated(lambda: self._link.transact(lock, then, until), until)
@@ -154,6 +165,14 @@ class PgDatabase:
         if self._unguarded:
             snapshot.quarantined_until = 0
         return snapshot
+
+    def _write_params(self, write: SqlWrite) -> Params:
+        told: list[bytes] = []
+        for name, notifications in write.notifications.items():
+            for each in notifications:
+                told += (text(name), each.channel.encode(), table_codec.dump_notification(each))
+        instants = (b"%d" % write.as_of, b"%d" % write.quarantined_since)
+        return (*instants, self._rules[1], flag(write.atomic), array(told), *columns_of(write.rows))
 
     # -- statements ----------------------------------------------------------------------------------------
 
@@ -195,11 +214,3 @@ class PgDatabase:
                 f"{self._deployment.title()}: the tables have layout {layout}, and this version of Holdfast uses "
                 f"layout {LAYOUT}; use the same version of Holdfast everywhere, or another prefix"
             )
-
-
-def _write_params(write: SqlWrite) -> Params:
-    told: list[bytes] = []
-    for name, notifications in write.notifications.items():
-        for each in notifications:
-            told += (text(name), each.channel.encode(), table_codec.dump_notification(each))
-    return (b"%d" % write.as_of, flag(write.atomic), array(told), *columns_of(write.rows))

@@ -31,9 +31,17 @@ GREETING = PgStatement("holdfast_greeting", "SELECT pg_backend_pid(), pg_is_in_r
 SETTINGS = PgStatement(
     "holdfast_settings",
     "SELECT set_config('statement_timeout', '30s', false), set_config('lock_timeout', '10s', false), "
-    "set_config('default_transaction_isolation', 'read committed', false), set_config('jit', 'off', false)",
+    "set_config('default_transaction_isolation', 'read committed', false), set_config('jit', 'off', false), "
+    "set_config('plan_cache_mode', 'force_generic_plan', false), "
+    "(SELECT count(set_config(name, setting, false)) "
+    "FROM (VALUES ('client_connection_check_interval', '1s'), ('idle_session_timeout', '0')) AS newer (name, setting) "
+    "WHERE current_setting(name, true) IS NOT NULL)",
 )
-"""The settings of a session. A statement that its client gave up ends by itself. A pooler's sessions are left alone."""
+"""The settings of a session. A plan is made once, because planning would take half of the time of each statement. A
+statement that its client gave up ends by itself, soon after its connection.
+
+Servers before PostgreSQL 14 do not have the newer ones. A pooler's sessions are left alone.
+"""
 
 BEGIN = (
     f"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = {round(LOCKED_FOR * 1000)}"
@@ -67,23 +75,23 @@ class PgLink(ABC):
         """Wait until the socket of a connection is readable or writable, as `mask` says. Raises TimeoutError."""
 
     @abstractmethod
-    async def _look_up(self, host: str, port: int) -> str:
-        """Return an address of a host; the host itself if libpq is to look it up."""
+    async def _look_up(self, host: str, port: int) -> list[str]:
+        """Return the addresses of a host; none if libpq is to look it up."""
 
     # -- statements ----------------------------------------------------------------------------------------
 
     async def execute(self, statement: PgStatement, params: Params, until: float) -> Table:
         """Run a statement on a free connection; return its rows."""
-        connection = await self._take(until)
+        connection = await self.take(until)
         table = await self._carry_out(connection, connection.execute(statement, params), until)
-        self._put_back(connection)
+        self.put_back(connection)
         return table
 
     async def run_script(self, text: str, until: float) -> None:
         """Run several statements in one transaction."""
-        connection = await self._take(until)
+        connection = await self.take(until)
         await self._carry_out(connection, connection.run_script(text), until)
-        self._put_back(connection)
+        self.put_back(connection)
 
     async def transact(self, first: PgCall, then: Callable[[Table], PgCall | None], until: float) -> Table:
         """Run a statement, and in the same transaction the one that `then` makes of its rows; return the latter's rows.
@@ -91,7 +99,7 @@ class PgLink(ABC):
         It takes two round trips. The server ends the transaction if the client stands still for LOCKED_FOR between
         them. A connection on which anything fails is closed, which ends the transaction as well.
         """
-        connection = await self._take(until)
+        connection = await self.take(until)
         try:
             begin = f"{BEGIN}; {connection.spell_out(*first)}"
             call = then(await self.run(connection, connection.run_script(begin), until))
@@ -104,7 +112,7 @@ class PgLink(ABC):
             self._pool.discard(connection)
             self._free.set()
             raise
-        self._put_back(connection)
+        self.put_back(connection)
         return table
 
     async def _carry_out(self, connection: PgConnection, work: Generator[int, None, T], until: float) -> T:
@@ -115,31 +123,38 @@ class PgLink(ABC):
             if error.fatal or error.state in USELESS:
                 self._lose(connection)
             else:
-                self._put_back(connection)
+                self.put_back(connection)
             raise
         except PgBroken as error:
             self._lose(connection)
             raise unanswered(connection.place, error) from error
         except BaseException:
-            self._pool.discard(connection)
+            self.discard(connection)
             raise
 
     async def run(self, connection: PgConnection, work: Generator[int, None, T], until: float) -> T:
         """Run work on a connection. Raises PgServerError or PgBroken."""
         try:
-            mask = next(work)
-            while True:
-                await self._wait(connection, mask, until)
-                mask = work.send(None)
+            return await self.resume(connection, work, next(work), until)
         except StopIteration as end:
             result: T = end.value
             return result
         except TimeoutError as error:
             raise PgBroken("timed out") from error
 
+    async def resume(self, connection: PgConnection, work: Generator[int, None, T], mask: int, until: float) -> T:
+        """Go on with work that waits for `mask`. After a TimeoutError it may be resumed again."""
+        try:
+            while True:
+                await self._wait(connection, mask, until)
+                mask = work.send(None)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
     # -- connections ---------------------------------------------------------------------------------------
 
-    async def _take(self, until: float) -> PgConnection:
+    async def take(self, until: float) -> PgConnection:
         """Return a connection on which no reply is due: an idle one, a new one, or the next that is put back."""
         while True:
             if (now := self._runtime.now()) >= until:
@@ -155,12 +170,18 @@ class PgLink(ABC):
                 return await self._connect(until)
             await self._free.wait(min(until, now + LOOK_AGAIN))
 
-    def _put_back(self, connection: PgConnection) -> None:
+    def put_back(self, connection: PgConnection) -> None:
+        """Let others use a connection on which no reply is due."""
         self._pool.put_back(connection)
         self._free.set()
 
     def _lose(self, connection: PgConnection) -> None:
         self._pool.lose(connection)
+        self._free.set()
+
+    def discard(self, connection: PgConnection) -> None:
+        """Close a connection that was taken. Idempotent."""
+        self._pool.discard(connection)
         self._free.set()
 
     async def _connect(self, until: float) -> PgConnection:
@@ -203,20 +224,20 @@ class PgLink(ABC):
             raise
         return connection
 
-    def _keywords(self, host: str, port: int, address: str) -> dict[str, str]:
+    def _keywords(self, host: str, port: int, addresses: list[str]) -> dict[str, str]:
         alive = {
             "keepalives_idle": FIRST_PROBE,
             "keepalives_interval": INTERVAL,
             "keepalives_count": PROBES,
             "tcp_user_timeout": DEAD_AFTER * 1000,
         }
-        given = {"hostaddr": address} if address != host else {}
+        given = {"hostaddr": ",".join(addresses)} if addresses else {}
         return {
             "application_name": "holdfast",
             **self._deployment.login,
             **given,
             **{key: str(value) for key, value in alive.items()},
-            "host": host,
+            "host": ",".join([host] * max(1, len(addresses))),
             "port": str(port),
             "client_encoding": "UTF8",
         }

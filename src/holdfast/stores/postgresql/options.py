@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import SplitResult, unquote
 
 from holdfast.errors import UsageError
-from holdfast.stores.urlparts import Option, UrlParts, number, one_of, seconds, text
+from holdfast.stores.urlparts import PORTS, Option, UrlParts, number, one_of, seconds, text
 
 FORMS = "write postgresql://[user:password@]host1[:port],host2/database?schema=holdfast"
 
@@ -21,7 +21,14 @@ MAX_TTL = 60.0
 
 STRICT, OBSERVED, OFF = "strict", "observed", "off"
 
+TABLE, ADVISORY = "table", "advisory"
+"""The modes: leases in the rows of a table; leases as advisory locks of sessions, without a table."""
+
+ONLY_TABLE = ("schema", "prefix", "max_ttl", "guard")
+"""The options of the mode with a table."""
+
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+SEQUENCE = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*\.)?[A-Za-z_][A-Za-z0-9_]*")
 LONGEST_IDENTIFIER = 40
 """PostgreSQL cuts names after 63 bytes, and a prefix has a name behind it."""
 
@@ -36,6 +43,12 @@ def _connections(text: str) -> int:
     if not 1 <= (count := number(text)) <= 1000:  # noqa: PLR2004 - far more than a server grants
         raise ValueError
     return count
+
+
+def _sequence(text: str) -> str:
+    if not SEQUENCE.fullmatch(text) or len(text) > 2 * LONGEST_IDENTIFIER:
+        raise ValueError
+    return text
 
 
 def identifier(key: str) -> Option:
@@ -67,6 +80,8 @@ OPTIONS: Mapping[str, Option] = {
     "connections": Option(_connections, "must be a number from 1 to 1000, as ?connections=4"),
     "max_ttl": Option(seconds(1.0, 1e7), "must be the longest ttl in use, in seconds, as ?max_ttl=60"),
     "guard": Option(one_of(STRICT, OBSERVED, OFF), "must be strict, observed or off, as ?guard=off"),
+    "mode": Option(one_of(TABLE, ADVISORY), "must be table or advisory, as ?mode=advisory"),
+    "sequence": Option(_sequence, "must be the name of a sequence, as ?sequence=app.holdfast_tokens"),
     **LIBPQ_OPTIONS,
 }
 """All options of a PostgreSQL URL."""
@@ -87,6 +102,9 @@ class PgDeployment:
     max_ttl: float = MAX_TTL
     """The longest ttl of this client, in seconds: how long a server that may have forgotten grants grants nothing."""
     guard: str = OBSERVED
+    mode: str = TABLE
+    sequence: str = ""
+    """The sequence of the tokens in the mode without a table; empty: `holdfast_tokens`, if there is one."""
 
     @property
     def strict(self) -> bool:
@@ -96,6 +114,8 @@ class PgDeployment:
     def title(self) -> str:
         """Return the URL without its secrets and options."""
         hosts = ",".join(place(host, port) for host, port in self.hosts)
+        if self.mode == ADVISORY:
+            return f"postgresql://{hosts}/{self.login.get('dbname', '')} (advisory locks)"
         tables = f"{self.schema}.{self.prefix}" if self.schema else self.prefix
         return f"postgresql://{hosts}/{self.login.get('dbname', '')} ({tables}*)"
 
@@ -110,9 +130,10 @@ def place(host: str, port: int) -> str:
 def deployment_of(parts: SplitResult) -> PgDeployment:
     """Parse a PostgreSQL URL. Raises UsageError if it can't be understood."""
     url = UrlParts(parts, "PostgreSQL", FORMS)
-    query = url.query([*OPTIONS, "host"])
-    folder = query.pop("host", None)
+    query = url.query([*OPTIONS, "host", "port"])
+    folder, port = query.pop("host", None), query.pop("port", None)
     options = url.take(query, OPTIONS)
+    _check_mode(options)
     login: dict[str, str] = {key: options.pop(key) for key in LIBPQ_OPTIONS if key in options}
     if (given := url.login()) is not None:
         login["user"] = given.user
@@ -123,10 +144,23 @@ def deployment_of(parts: SplitResult) -> PgDeployment:
         raise UsageError(f"the path of a PostgreSQL URL is one database; {FORMS}.")
     if database:
         login["dbname"] = database
-    hosts = url.hosts(PORT) if folder is None else [(_folder(folder), PORT)]
+    if port is not None and folder is None:
+        raise UsageError(f"the option port of the PostgreSQL URL belongs to ?host=/folder; {FORMS}.")
+    hosts = url.hosts(PORT) if folder is None else [(_folder(folder), _port(port))]
     if len(hosts) > 1:
         login.setdefault("target_session_attrs", "read-write")
     return PgDeployment(hosts, login, **options)
+
+
+def _check_mode(options: Mapping[str, Any]) -> None:
+    """Raise UsageError if an option belongs to the other mode."""
+    advisory = options.get("mode") == ADVISORY
+    for key in ONLY_TABLE if advisory else ("sequence",):
+        if key in options:
+            raise UsageError(
+                f"the option {key} of the PostgreSQL URL is {'not ' if advisory else ''}for ?mode=advisory, the mode "
+                "without a table. Leave one of the two out."
+            )
 
 
 def _folder(text: str) -> str:
@@ -137,35 +171,50 @@ def _folder(text: str) -> str:
     return text
 
 
+def _port(text: str | None) -> int:
+    """Return the port of a Unix socket, which is a part of the name of its file."""
+    if text is None:
+        return PORT
+    if not text.isdecimal() or int(text) not in PORTS:
+        raise UsageError("the option port of the PostgreSQL URL is that of a Unix socket, as ?port=5433.")
+    return int(text)
+
+
 # -- pools and engines -------------------------------------------------------------------------------------------
 
 
-def deployment_of_pool(pool: Any) -> PgDeployment:  # noqa: ANN401 - any pool or engine
-    """Take over the servers and the login of a psycopg pool or a SQLAlchemy engine. Raises UsageError for others."""
+def deployment_of_pool(pool: Any, options: Mapping[str, Any] | None = None) -> PgDeployment:  # noqa: ANN401 - any
+    """Take over the servers and the login of a psycopg pool or a SQLAlchemy engine. Raises UsageError for others.
+
+    The values of `options` are those of a URL.
+    """
+    checked = {key: _check(key, value) for key, value in (options or {}).items() if value != ""}
     if hasattr(pool, "conninfo") and hasattr(pool, "kwargs"):
-        return _of_conninfo(str(pool.conninfo), dict(pool.kwargs or {}))
+        return _of_conninfo(str(pool.conninfo), dict(pool.kwargs or {}), checked)
     engine = getattr(pool, "sync_engine", pool)
     if getattr(getattr(engine, "dialect", None), "name", "") == "postgresql":
         _, keywords = engine.dialect.create_connect_args(engine.url)
-        return _of_keywords({**keywords, **_arguments(engine)})
+        return _of_keywords(keywords, checked)
     raise UsageError(
         f"a {type(pool).__name__} is no store: give a URL, a pool of psycopg_pool, or an engine of SQLAlchemy."
     )
 
 
-def _arguments(engine: Any) -> dict[str, Any]:  # noqa: ANN401
-    """Return the `connect_args` of an engine, which it keeps in the closure of its pool."""
-    del engine
-    return {}
+def _check(key: str, value: object) -> Any:  # noqa: ANN401 - whatever the option is
+    """Return the value of an option that was not given by a URL. Raises UsageError if it is not valid."""
+    try:
+        return OPTIONS[key].read(str(value))
+    except (ValueError, KeyError):
+        raise UsageError(f"`{key}` is not valid: in a URL it {OPTIONS[key].takes}.") from None
 
 
-def _of_conninfo(conninfo: str, keywords: dict[str, Any]) -> PgDeployment:
+def _of_conninfo(conninfo: str, keywords: dict[str, Any], options: dict[str, Any]) -> PgDeployment:
     from psycopg.conninfo import conninfo_to_dict
 
-    return _of_keywords({**conninfo_to_dict(conninfo), **keywords})
+    return _of_keywords({**conninfo_to_dict(conninfo), **keywords}, options)
 
 
-def _of_keywords(keywords: dict[str, Any]) -> PgDeployment:
+def _of_keywords(keywords: dict[str, Any], options: dict[str, Any]) -> PgDeployment:
     kept = {key: str(value) for key, value in keywords.items() if key in TAKEN_OVER and value is not None}
     if "database" in keywords:
         kept["dbname"] = str(keywords["database"])
@@ -174,7 +223,7 @@ def _of_keywords(keywords: dict[str, Any]) -> PgDeployment:
     ports = ports * len(hosts) if len(ports) == 1 else ports
     if len(hosts) > 1:
         kept.setdefault("target_session_attrs", "read-write")
-    return PgDeployment([(host, int(port)) for host, port in zip(hosts, ports, strict=True)], kept)
+    return PgDeployment([(host, int(port)) for host, port in zip(hosts, ports, strict=True)], kept, **options)
 
 
 TAKEN_OVER = frozenset(

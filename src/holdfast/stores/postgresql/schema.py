@@ -3,7 +3,9 @@
 import re
 from importlib import resources
 
-from holdfast.table.times import LATEST, PROPOSAL_BOUND
+from holdfast.fencing.schema import fences_ddl, fences_grants, fences_table
+from holdfast.stores.sql.rows import HEADS
+from holdfast.table.times import LATEST, MARGIN, PROPOSAL_BOUND, RETRY
 
 SCHEMA = resources.files("holdfast.stores.postgresql").joinpath("schema.sql").read_text("utf-8")
 """Read at import time: reading a resource imports modules, and a fork must not interrupt an import."""
@@ -22,6 +24,9 @@ TOKENS = {
     "@latest": str(LATEST),
     "@proposal_bound": str(PROPOSAL_BOUND),
     "@new_for": str(NEW_FOR),
+    "@heads": str(HEADS),
+    "@margin": str(MARGIN),
+    "@retry": str(RETRY),
 }
 """The tokens of the SQL that are no names, and what they stand for."""
 
@@ -30,7 +35,7 @@ FUNCTIONS = (
     "wait_for_log()",
     "read(text[], bigint, boolean)",
     "lock(text[], bigint, boolean)",
-    "acquire(text, text, text, bigint, bigint, bigint, bigint, bigint, boolean)",
+    "acquire(text, text, text, bigint, bigint, bigint, bigint, text, text, bigint, bigint, boolean)",
     "release(text, text, bigint, boolean)",
     "renew(text[], text[], bigint[], bigint[])",
     "sweep(text, integer, bigint)",
@@ -53,14 +58,26 @@ def expand(sql: str, schema: str, prefix: str) -> str:
 
 
 def ddl(schema: str, prefix: str) -> str:
-    """Return the SQL that makes the tables and functions, or leaves them as they are. It may be run again."""
+    """Return the SQL that makes the tables and functions, or leaves them as they are. It may be run again.
+
+    The table of fences is for guards in transactions of the user's; no store uses it.
+    """
     plain = "\n".join(line for line in SCHEMA.splitlines() if not line.startswith("--"))
-    made = f"CREATE SCHEMA IF NOT EXISTS {quote(schema)};\n\n" if schema else ""
-    return made + expand(plain, schema, prefix).strip() + "\n"
+    fences = fences_ddl("postgresql", fences_table(schema, prefix))
+    return f"{_make_schema(schema)}{expand(plain, schema, prefix).strip()}\n\n{fences}"
+
+
+def _make_schema(schema: str) -> str:
+    """Return the SQL that makes a schema if it is missing: IF NOT EXISTS needs the right to make one even if not."""
+    if not schema:
+        return ""
+    missing = f"to_regnamespace('{quote(schema)}') IS NULL"
+    return f"DO $$ BEGIN IF {missing} THEN CREATE SCHEMA {quote(schema)}; END IF; END $$;\n\n"
 
 
 def grants(schema: str, prefix: str, role: str) -> str:
     """Return the SQL that gives a role the least rights that a client needs."""
     usage = f"GRANT USAGE ON SCHEMA {quote(schema)} TO {quote(role)};\n" if schema else ""
     tables = expand("GRANT SELECT, INSERT, UPDATE, DELETE ON @names TO ", schema, prefix) + f"{quote(role)};\n"
-    return usage + tables + expand("GRANT SELECT, UPDATE ON @meta TO ", schema, prefix) + f"{quote(role)};\n"
+    meta = expand("GRANT SELECT, UPDATE ON @meta TO ", schema, prefix) + f"{quote(role)};\n"
+    return usage + tables + meta + fences_grants("postgresql", fences_table(schema, prefix), role)

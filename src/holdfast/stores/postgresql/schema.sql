@@ -20,7 +20,9 @@ CREATE TABLE IF NOT EXISTS @names (
     used_at       bigint  NOT NULL,
     idle_after    bigint  NOT NULL,
     state         text    NOT NULL,
-    heads         text    NOT NULL
+    heads         text    NOT NULL,
+    queue         text    NOT NULL,
+    waiting       integer NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
 -- One row. `floor` is at least the counter of every row that was deleted. `timeline` and `started` identify the server
@@ -44,13 +46,14 @@ DO $$ BEGIN
         at bigint, floor bigint, quarantined_since bigint, quarantined_until bigint, silent text,
         name text, version bigint, counter bigint, plain boolean, request_id text, holder text, ttl bigint,
         lock_delay bigint, granted_at bigint, expires_at bigint, last_released text, tombstones text, used_at bigint,
-        idle_after bigint, state text, heads text
+        idle_after bigint, state text, heads text, queue text, waiting integer
     );
 EXCEPTION WHEN duplicate_object THEN NULL;
 END $$;
 
 -- Begin a quarantine if this server may have forgotten grants: it is not the one that this table was written at.
 -- A restart alone forgets nothing, because every commit of Holdfast waits for the log; `in_strict` doubts that, too.
+-- Also shorten a quarantine that a clock which stepped back has stretched.
 CREATE OR REPLACE FUNCTION @begin_quarantine(in_longest_ttl bigint, in_strict boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -61,6 +64,8 @@ BEGIN
         quarantined_since = @now,
         quarantined_until = @now + greatest(longest_ttl, in_longest_ttl)
     WHERE timeline <> @timeline OR (in_strict AND started <> @started);
+    UPDATE @meta SET quarantined_until = @now + greatest(longest_ttl, in_longest_ttl)
+    WHERE quarantined_until > @now + greatest(longest_ttl, in_longest_ttl);
 END $$;
 
 -- Have this transaction wait until its log is on disk, where the server's setting would not.
@@ -77,7 +82,12 @@ END $$;
 CREATE OR REPLACE FUNCTION @read(in_names text[], in_longest_ttl bigint, in_strict boolean) RETURNS SETOF @snapshot
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF EXISTS (SELECT FROM @meta WHERE timeline <> @timeline OR (in_strict AND started <> @started)) THEN
+    IF EXISTS (
+        SELECT FROM @meta
+        WHERE timeline <> @timeline
+            OR (in_strict AND started <> @started)
+            OR quarantined_until > @now + greatest(longest_ttl, in_longest_ttl)
+    ) THEN
         PERFORM @begin_quarantine(in_longest_ttl, in_strict);
     END IF;
     RETURN QUERY
@@ -91,7 +101,7 @@ BEGIN
         coalesce(n.request_id, ''), coalesce(n.holder, ''), coalesce(n.ttl, 0), coalesce(n.lock_delay, 0),
         coalesce(n.granted_at, 0), coalesce(n.expires_at, 0), coalesce(n.last_released, ''),
         coalesce(n.tombstones, ''), coalesce(n.used_at, 0), coalesce(n.idle_after, 0), coalesce(n.state, ''),
-        coalesce(n.heads, '')
+        coalesce(n.heads, ''), coalesce(n.queue, ''), coalesce(n.waiting, 0)
     FROM @meta AS m CROSS JOIN unnest(in_names) AS wanted (name) LEFT JOIN @names AS n ON n.name = wanted.name;
 END $$;
 
@@ -103,12 +113,19 @@ BEGIN
     RETURN QUERY SELECT * FROM @read(in_names, in_longest_ttl, in_strict);
 END $$;
 
--- Grant a plain row that is free: SqlDatabase.acquire. Returns the token; or 0 and the row.
+-- Grant a plain row that is free: SqlDatabase.acquire. Returns the token; or 0, and the place that the request has now in
+-- the queue with the counter and the rest of the holder's lease; or -1 as the place, and the row.
+-- `in_waiter` is the end of a waiter as the queue keeps it; NULL: do not wait.
 CREATE OR REPLACE FUNCTION @acquire(
     in_name text, in_request_id text, in_holder text, in_ttl bigint, in_lock_delay bigint, in_proposal bigint,
-    in_span bigint, in_longest_ttl bigint, in_strict boolean, OUT token bigint, OUT row_found @snapshot
+    in_span bigint, in_waiter text, in_channel text, in_waiter_ttl bigint, in_longest_ttl bigint, in_strict boolean,
+    OUT token bigint, OUT place integer, OUT last_token bigint, OUT rest bigint, OUT row_found @snapshot
 ) LANGUAGE plpgsql AS $$
+DECLARE
+    present_holder json;
+    present_request text;
 BEGIN
+    place := -1;
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM @wait_for_log();
     END IF;
@@ -125,7 +142,7 @@ BEGIN
             lock_delay = in_lock_delay,
             granted_at = @now,
             expires_at = @now + in_ttl,
-            used_at = @now,
+            used_at = greatest(n.used_at, @now),
             idle_after = @now + in_ttl + in_lock_delay
         FROM @meta AS m
         WHERE n.name = in_name
@@ -141,11 +158,47 @@ BEGIN
             RETURN;
         END IF;
         token := 0;
+        IF in_waiter IS NOT NULL AND attempt = 1 THEN
+            UPDATE @names AS n SET
+                version = n.version + 1,
+                plain = false,
+                queue = CASE n.waiting WHEN 0 THEN '[' ELSE left(n.queue, -1) || ',' END
+                    || '[' || @now || ',' || @now + in_waiter_ttl || ',' || in_waiter || ']]',
+                waiting = n.waiting + 1,
+                heads = CASE
+                    WHEN strpos(n.heads, in_channel) > 0 OR cardinality(string_to_array(n.heads, ' ')) >= @heads
+                    THEN n.heads ELSE trim(n.heads || ' ' || in_channel)
+                END,
+                used_at = @now,
+                idle_after = greatest(n.idle_after, @now + in_waiter_ttl)
+            FROM @meta AS m
+            WHERE n.name = in_name
+                AND (n.plain OR n.waiting > 0)
+                AND n.request_id NOT IN ('', in_request_id)
+                AND n.expires_at > @now
+                AND n.expires_at <= @now + n.ttl
+                AND n.used_at <= @now
+                AND n.last_released <> in_request_id
+                AND strpos(n.tombstones, in_request_id) = 0
+                AND strpos(n.queue, in_request_id) = 0
+                AND m.timeline = @timeline
+                AND (m.started = @started OR NOT in_strict)
+                AND m.quarantined_until <= @now
+            RETURNING n.waiting - 1, n.counter, n.expires_at - @now, n.holder::json, n.request_id
+            INTO place, last_token, rest, present_holder, present_request;
+            IF FOUND THEN
+                IF place = 0 AND (present_holder ->> 2)::boolean AND present_holder ->> 0 <> '' THEN
+                    PERFORM pg_notify(present_holder ->> 0, '["contended","' || present_request || '",0,0,false]');
+                END IF;
+                RETURN;
+            END IF;
+            place := -1;
+        END IF;
         SELECT * INTO row_found FROM @read(ARRAY[in_name], in_longest_ttl, in_strict);
         IF row_found.version > 0 OR row_found.quarantined_until > row_found.at THEN
             RETURN;
         END IF;
-        INSERT INTO @names VALUES (in_name, 0, 0, true, '', '', 0, 0, 0, 0, '', '', 0, @now, '', '')
+        INSERT INTO @names VALUES (in_name, 0, 0, true, '', '', 0, 0, 0, 0, '', '', 0, @now, '', '', '', 0)
         ON CONFLICT DO NOTHING;
     END LOOP;
 END $$;
@@ -155,6 +208,14 @@ CREATE OR REPLACE FUNCTION @release(
     in_name text, in_request_id text, in_longest_ttl bigint, in_strict boolean,
     OUT released boolean, OUT row_found @snapshot
 ) LANGUAGE plpgsql AS $$
+DECLARE
+    n @names%ROWTYPE;
+    m @meta%ROWTYPE;
+    at bigint;
+    waiter json;
+    others text;
+    other json;
+    new_token bigint;
 BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM @wait_for_log();
@@ -164,13 +225,79 @@ BEGIN
         request_id = '',
         holder = '',
         last_released = in_request_id,
-        used_at = @now,
+        used_at = greatest(used_at, @now),
         idle_after = @now
     WHERE name = in_name AND plain AND request_id = in_request_id AND expires_at > @now;
     released := FOUND;
-    IF NOT released THEN
-        SELECT * INTO row_found FROM @read(ARRAY[in_name], in_longest_ttl, in_strict);
+    IF released THEN
+        RETURN;
     END IF;
+    -- Hand the name over to the first waiter, if it is alive; all else is left to a step of the client.
+    SELECT * INTO n FROM @names AS names
+    WHERE names.name = in_name AND names.waiting > 0 AND names.request_id = in_request_id FOR UPDATE;
+    IF FOUND THEN
+        SELECT * INTO m FROM @meta;
+        at := @now;
+        waiter := n.queue::json -> 0;
+        IF n.expires_at > at AND n.expires_at <= at + n.ttl AND n.used_at <= at
+            AND (waiter ->> 1)::bigint >= at
+            AND waiter ->> 3 <> ''
+            AND NOT pg_try_advisory_xact_lock_shared(hashtextextended(waiter ->> 3, 0))
+            AND m.timeline = @timeline
+            AND (m.started = @started OR NOT in_strict)
+            AND m.quarantined_until <= at
+        THEN
+            others := CASE WHEN n.waiting > 1 THEN '[' || substr(n.queue, length(waiter::text) + 3) ELSE '' END;
+            new_token := greatest(
+                n.counter + 1, CASE WHEN at <= @latest THEN at ELSE 0 END,
+                least((waiter ->> 11)::bigint, least(at, @latest) + @proposal_bound)
+            ) + (waiter ->> 13)::bigint - 1;
+            UPDATE @names AS names SET
+                version = n.version + 1,
+                counter = new_token,
+                plain = (n.waiting = 1),
+                request_id = waiter ->> 2,
+                holder = '[' || (waiter -> 3) || ',' || (waiter -> 4) || ','
+                    || CASE WHEN (waiter ->> 13)::bigint > 1 THEN 'true' ELSE 'false' END || ']',
+                ttl = (waiter ->> 5)::bigint,
+                lock_delay = (waiter ->> 10)::bigint,
+                granted_at = at,
+                expires_at = at + (waiter ->> 5)::bigint,
+                last_released = in_request_id,
+                used_at = at,
+                idle_after = greatest(n.idle_after, at + (waiter ->> 5)::bigint + (waiter ->> 10)::bigint),
+                queue = others,
+                waiting = n.waiting - 1,
+                heads = CASE WHEN others = '' THEN '' ELSE coalesce((
+                    SELECT string_agg(channel, ' ' ORDER BY place) FROM (
+                        SELECT each ->> 3 AS channel, min(number) AS place
+                        FROM json_array_elements(others::json) WITH ORDINALITY AS queue (each, number)
+                        WHERE each ->> 3 <> ''
+                        GROUP BY channel ORDER BY place LIMIT @heads
+                    ) AS first
+                ), '') END
+            WHERE names.name = in_name;
+            PERFORM pg_notify(
+                waiter ->> 3,
+                '["granted",' || (waiter -> 2) || ',' || new_token || ',0,'
+                || CASE WHEN n.waiting > 1 THEN 'true' ELSE 'false' END || ']'
+            );
+            IF others <> '' THEN
+                other := others::json -> 0;
+                IF other ->> 3 <> '' AND at + (waiter ->> 5)::bigint
+                    < (other ->> 1)::bigint - (other ->> 7)::bigint + 2 * (other ->> 6)::bigint + @margin
+                THEN
+                    PERFORM pg_notify(
+                        other ->> 3,
+                        '["head",' || (other -> 2) || ',0,' || greatest((waiter ->> 5)::bigint, @retry) || ',false]'
+                    );
+                END IF;
+            END IF;
+            released := true;
+            RETURN;
+        END IF;
+    END IF;
+    SELECT * INTO row_found FROM @read(ARRAY[in_name], in_longest_ttl, in_strict);
 END $$;
 
 -- Renew the leases in plain rows that last: SqlDatabase.renew. Returns the ids of their requests.
@@ -183,28 +310,35 @@ BEGIN
         version = n.version + 1,
         ttl = greatest(n.ttl, r.ttl),
         expires_at = greatest(least(n.expires_at, @now + n.ttl), @now + r.ttl),
-        used_at = @now,
-        idle_after = greatest(n.expires_at, @now + r.ttl) + n.lock_delay
+        used_at = greatest(n.used_at, @now),
+        idle_after = greatest(least(n.expires_at, @now + n.ttl), @now + r.ttl) + n.lock_delay
     FROM unnest(in_names, in_request_ids, in_tokens, in_ttls) AS r (name, request_id, token, ttl)
     WHERE n.name = r.name AND n.plain AND n.request_id = r.request_id AND n.counter = r.token AND n.expires_at > @now
     RETURNING n.request_id;
 END $$;
 
 -- Write the rows that still have the version that they replace: SqlDatabase.write. Returns the names that are written.
+-- None if this server may have forgotten grants since they were read: `in_since` is the quarantine of then.
 -- `in_told` has the name, the channel and the text of each notification, one after another.
 CREATE OR REPLACE FUNCTION @write(
-    in_as_of bigint, in_atomic boolean, in_told text[],
+    in_as_of bigint, in_since bigint, in_strict boolean, in_atomic boolean, in_told text[],
     in_names text[], in_versions bigint[], in_counters bigint[], in_plains boolean[], in_request_ids text[],
     in_holders text[], in_ttls bigint[], in_lock_delays bigint[], in_granted_ats bigint[], in_expires_ats bigint[],
     in_last_releaseds text[], in_tombstones text[], in_used_ats bigint[], in_idle_afters bigint[], in_states text[],
-    in_heads text[]
+    in_heads text[], in_queues text[], in_waitings integer[]
 ) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
     written text[];
 BEGIN
+    IF NOT EXISTS (
+        SELECT FROM @meta
+        WHERE quarantined_since = in_since AND timeline = @timeline AND (started = @started OR NOT in_strict)
+    ) THEN
+        RETURN '{}';
+    END IF;
     PERFORM @wait_for_log();
     INSERT INTO @names
-    SELECT name, 0, 0, true, '', '', 0, 0, 0, 0, '', '', 0, @now, '', ''
+    SELECT name, 0, 0, true, '', '', 0, 0, 0, 0, '', '', 0, @now, '', '', '', 0
     FROM unnest(in_names, in_versions) AS r (name, version)
     WHERE r.version = 0 AND @now < in_as_of + @new_for
     ORDER BY name
@@ -233,14 +367,16 @@ BEGIN
             used_at = r.used_at,
             idle_after = r.idle_after,
             state = r.state,
-            heads = r.heads
+            heads = r.heads,
+            queue = r.queue,
+            waiting = r.waiting
         FROM unnest(
             in_names, in_versions, in_counters, in_plains, in_request_ids, in_holders, in_ttls, in_lock_delays,
             in_granted_ats, in_expires_ats, in_last_releaseds, in_tombstones, in_used_ats, in_idle_afters, in_states,
-            in_heads
+            in_heads, in_queues, in_waitings
         ) AS r (
             name, version, counter, plain, request_id, holder, ttl, lock_delay, granted_at, expires_at, last_released,
-            tombstones, used_at, idle_after, state, heads
+            tombstones, used_at, idle_after, state, heads, queue, waiting
         )
         WHERE n.name = r.name AND n.version = r.version
         RETURNING n.name

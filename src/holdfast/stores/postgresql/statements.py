@@ -10,7 +10,7 @@ from holdfast.stores.sql.rows import SqlRow
 COLUMNS = (
     *("at", "floor", "quarantined_since", "quarantined_until", "silent", "name", "version", "counter", "plain"),
     *("request_id", "holder", "ttl", "lock_delay", "granted_at", "expires_at", "last_released", "tombstones"),
-    *("used_at", "idle_after", "state", "heads"),
+    *("used_at", "idle_after", "state", "heads", "queue", "waiting"),
 )
 """The columns of a snapshot."""
 
@@ -26,15 +26,20 @@ class PgStatements:
     def __init__(self, schema: str, prefix: str) -> None:
         """Write them."""
 
-        def make(name: str, text: str) -> PgStatement:
-            return PgStatement(f"holdfast_{name}", expand(text, schema, prefix))
+        def make(name: str, text: str, optional: int = 0) -> PgStatement:
+            return PgStatement(f"holdfast_{name}", expand(text, schema, prefix), optional)
 
-        self.acquire = make("acquire", "SELECT token, (row_found).* FROM @acquire($1, $2, $3, $4, $5, $6, $7, $8, $9)")
-        self.release = make("release", "SELECT released, (row_found).* FROM @release($1, $2, $3, $4)")
+        self.acquire = make(
+            "acquire",
+            "SELECT token, place, last_token, rest, (row_found).* "
+            "FROM @acquire($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+            4,
+        )
+        self.release = make("release", "SELECT released, (row_found).* FROM @release($1, $2, $3, $4)", 1)
         self.renew = make("renew", "SELECT * FROM @renew($1, $2, $3, $4)")
         self.read = make("read", "SELECT * FROM @read($1, $2, $3)")
         self.lock = make("lock", "SELECT * FROM @lock($1, $2, $3)")
-        places = ", ".join(f"${place}" for place in range(1, 20))
+        places = ", ".join(f"${place}" for place in range(1, 24))
         self.write = make("write", f"SELECT unnest(@write({places}))")
         self.sweep = make("sweep", "SELECT @sweep($1, $2, $3)")
         self.names = make(
@@ -101,7 +106,8 @@ def read_snapshot(table: Sequence[Sequence[Cell]], first: int = 0) -> SqlSnapsho
 
 def _read_row(cells: Sequence[Cell]) -> SqlRow:
     name, version, counter, plain, request_id, holder, *others = [cell or b"" for cell in cells]
-    ttl, lock_delay, granted_at, expires_at, last_released, tombstones, used_at, idle_after, state, heads = others
+    ttl, lock_delay, granted_at, expires_at, last_released, tombstones, *others = others
+    used_at, idle_after, state, heads, queue, waiting = others
     return SqlRow(
         read_text(name),
         int(version),
@@ -119,6 +125,8 @@ def _read_row(cells: Sequence[Cell]) -> SqlRow:
         int(idle_after),
         state.decode(),
         heads.decode(),
+        queue.decode(),
+        int(waiting),
     )
 
 
@@ -141,6 +149,8 @@ def columns_of(rows: Sequence[SqlRow]) -> list[bytes]:
         numbers(row.idle_after for row in rows),
         array(row.state.encode() for row in rows),
         array(row.heads.encode() for row in rows),
+        array(row.queue.encode() for row in rows),
+        numbers(row.waiting for row in rows),
     ]
 
 

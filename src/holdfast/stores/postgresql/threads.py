@@ -15,5 +15,5 @@ class PgThreadLink(PgLink):
         if not ready.poll(max(0.0, until - clocks.steady()) * 1000):
             raise TimeoutError
 
-    async def _look_up(self, host: str, port: int) -> str:  # noqa: ARG002 - libpq blocks, as this thread may
-        return host
+    async def _look_up(self, host: str, port: int) -> list[str]:  # noqa: ARG002 - libpq blocks, as this thread may
+        return []

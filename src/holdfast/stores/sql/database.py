@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from holdfast.contracts.messages import AcquireRequest, Notification, RenewRequest
+from holdfast.contracts.messages import AcquireRequest, Notification, Queued, RenewRequest
 from holdfast.stores.sql.rows import SqlRow
 
 LOCKED_FOR = 1.0
@@ -41,6 +41,8 @@ class SqlWrite:
 
     as_of: int
     """The `now` of the snapshot: a row that was not there then is written soon after it, or not at all."""
+    quarantined_since: int
+    """That of the snapshot: nothing is written if another quarantine has begun since, or has to begin."""
     rows: list[SqlRow]
     """Each with the version of the row that it replaces."""
     notifications: dict[str, list[Notification]] = field(default_factory=dict[str, list[Notification]])
@@ -52,20 +54,27 @@ class SqlWrite:
 class SqlDatabase(Protocol):
     """One client's access to the tables of Holdfast in a database."""
 
+    queues: bool
+    """Whether `acquire` adds waiters, and `release` hands over to them. If not, a row with waiters is one JSON text."""
+
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
         """Connect, make the tables if there are none, listen; return this client's channel ("": it has none)."""
         ...
 
-    async def acquire(self, request: AcquireRequest, until: float) -> int | SqlSnapshot:
+    async def acquire(self, request: AcquireRequest, until: float) -> int | Queued | SqlSnapshot:
         """Grant a plain row that is free, and return the token; else change nothing and return a snapshot of the row.
 
         The request is plain. The row is free if it is plain, its holder is gone, or has expired without a lock delay;
-        the request was neither withdrawn nor released; and the database is in no quarantine.
+        the request was neither withdrawn nor released; and the database is in no quarantine. A database that `queues`
+        may add a request that waits to the end of the queue, behind a holder that lasts.
         """
         ...
 
     async def release(self, name: str, request_id: str, until: float) -> SqlSnapshot | None:
-        """End the lease of a request in a plain row and return None; else change nothing and return a snapshot."""
+        """End the lease of a request in a plain row and return None; else change nothing and return a snapshot.
+
+        A database that `queues` may hand the name over to the first waiter of the queue, if it is alive.
+        """
         ...
 
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> frozenset[str]:
@@ -77,7 +86,10 @@ class SqlDatabase(Protocol):
         ...
 
     async def write(self, write: SqlWrite, until: float) -> frozenset[str]:
-        """Write the rows that still have the version that they replace; return their names. Then send notifications."""
+        """Write the rows that still have the version that they replace; return their names. Then send notifications.
+
+        A server that may have forgotten grants since the snapshot writes none: it may have others of these versions.
+        """
         ...
 
     async def transact(self, names: Sequence[str], work: Callable[[SqlSnapshot], SqlWrite], until: float) -> bool:

@@ -1,18 +1,20 @@
 """The row of a name, and how it keeps the state of the name.
 
 A row is *plain* if the name has at most one holder, which is a lock's, and nobody waits. Plain rows keep everything in
-columns, so that one statement of the database can grant, renew or release. All other states are one JSON text.
+columns, so that one statement of the database can grant, renew or release. A row that is plain but for waiters may keep
+them apart, so that one statement can add a waiter or hand the name over. All other states are one JSON text.
 """
 
 import json
 from dataclasses import dataclass
+from itertools import islice
 
 from holdfast.contracts.messages import AcquireRequest
 from holdfast.stores import table_codec
 from holdfast.table.state import PLACEHOLDER, Holder, NameState
 
-HEADS = 4
-"""For so many waiters at the head of a queue the database says whether their clients still listen."""
+HEADS = 8
+"""For so many clients with waiters at the head of a queue the database says whether they still listen."""
 
 CAPACITY = 1
 """The capacity of a plain row."""
@@ -40,11 +42,16 @@ class SqlRow:
     tombstones: str = ""
     """The tombstones of a plain row, as JSON; empty if there are none."""
     used_at: int = 0
+    """Ahead of the clock if that stepped back, until a step has shortened what lasts too long because of it."""
     idle_after: int = 0
     state: str = ""
     """The whole state of a row that is not plain, as JSON."""
     heads: str = ""
-    """The channels of the first waiters, separated by spaces."""
+    """The channels of the clients that wait first, separated by spaces."""
+    queue: str = ""
+    """The waiters of a row that is plain but for them, as JSON; empty in all other rows."""
+    waiting: int = 0
+    """How many waiters are in `queue`."""
 
 
 def is_plain_request(request: AcquireRequest) -> bool:
@@ -59,12 +66,14 @@ def pack_holder(channel: str, owner: str, *, notify_contended: bool) -> str:
 
 def state_of(row: SqlRow, floor: int) -> NameState:
     """Return the state that a row keeps. `floor` is the least counter of a row that was never written."""
-    if not row.plain:
+    if not row.plain and not row.queue:
         return table_codec.load(row.name, row.counter, row.state)
     state = NameState(row.counter if row.version else max(row.counter, floor))
     state.last_released, state.used_at = row.last_released, row.used_at
     if row.tombstones:
         state.tombstones = json.loads(row.tombstones)
+    if row.queue:
+        state.queue = table_codec.load_queue(row.name, row.queue)
     if row.request_id:
         channel, owner, notify_contended = json.loads(row.holder)
         state.holders = [
@@ -84,13 +93,19 @@ def state_of(row: SqlRow, floor: int) -> NameState:
     return state
 
 
-def row_of(name: str, version: int, state: NameState) -> SqlRow:
-    """Return the row that keeps a state. `version` is that of the row which it replaces."""
+def row_of(name: str, version: int, state: NameState, *, queues: bool = False) -> SqlRow:
+    """Return the row that keeps a state. `version` is that of the row which it replaces.
+
+    With `queues`, waiters of a row that is plain but for them are kept apart.
+    """
     row = SqlRow(name, version, state.counter, used_at=state.used_at, idle_after=state.idle_after())
-    if not _is_plain(state):
+    if state.queue:
+        channels = dict.fromkeys(waiter.request.channel for waiter in state.queue if waiter.request.channel)
+        row.heads = " ".join(islice(channels, HEADS))
+    if state.queue and queues and _has_plain_waiters(state):
+        row.plain, row.queue, row.waiting = False, table_codec.dump_queue(state.queue), len(state.queue)
+    elif state.queue or not _has_plain_holder(state):
         row.plain, row.state = False, table_codec.dump(state)
-        channels = (waiter.request.channel for waiter in state.queue)
-        row.heads = " ".join([each for each, _ in zip(channels, range(HEADS), strict=False) if each])
         return row
     row.last_released = state.last_released
     row.tombstones = json.dumps(state.tombstones) if state.tombstones else ""
@@ -101,8 +116,14 @@ def row_of(name: str, version: int, state: NameState) -> SqlRow:
     return row
 
 
-def _is_plain(state: NameState) -> bool:
-    if state.queue or state.capacity != CAPACITY or state.blocked_until or len(state.holders) > 1:
+def _has_plain_waiters(state: NameState) -> bool:
+    """Tell whether a row is plain but for its waiters."""
+    return _has_plain_holder(state) and all(is_plain_request(waiter.request) for waiter in state.queue)
+
+
+def _has_plain_holder(state: NameState) -> bool:
+    """Tell whether a row is plain, apart from waiters."""
+    if state.capacity != CAPACITY or state.blocked_until or len(state.holders) > 1:
         return False
     return not state.holders or (
         state.holders[0].weight == 1

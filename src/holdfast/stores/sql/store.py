@@ -18,6 +18,7 @@ from holdfast.contracts.messages import (
     NameView,
     Notification,
     Page,
+    Queued,
     ReleaseRequest,
     RenewReply,
     RenewRequest,
@@ -28,6 +29,7 @@ from holdfast.contracts.store import Capabilities
 from holdfast.errors import StoreError
 from holdfast.outcome import Outcome
 from holdfast.stores.sql.database import SqlDatabase, SqlSnapshot, SqlWrite
+from holdfast.stores.sql.polling import acquire_by_polling
 from holdfast.stores.sql.rows import SqlRow, is_plain_request, row_of, state_of
 from holdfast.stores.tabled import Steps, TabledStore
 from holdfast.table.step import Step
@@ -78,12 +80,17 @@ class SqlStore(TabledStore):
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
         """Grant a free name by one statement; else take a step."""
-        if not is_plain_request(request):
-            return await super().acquire(request, until)
-        granted = await self._database.acquire(request, until)
-        if isinstance(granted, int):
-            return Granted(granted, request.ttl)
-        return await self._take(granted, lambda steps: steps.on(request.name).acquire(request), until)
+        if is_plain_request(request):
+            granted = await self._database.acquire(request, until)
+            if isinstance(granted, int):
+                return Granted(granted, request.ttl)
+            if isinstance(granted, Queued):
+                return granted
+        else:
+            granted = await self._database.read([request.name], until)
+        if request.channel:
+            return await self._take(granted, lambda steps: steps.on(request.name).acquire(request), until)
+        return await self._take(granted, lambda steps: acquire_by_polling(steps.on(request.name), request), until)
 
     async def release(self, release: ReleaseRequest, until: float) -> Outcome:
         """Release a name for which nobody waits by one statement; else take a step."""
@@ -133,14 +140,15 @@ class SqlStore(TabledStore):
 
         A step that is not `atomic` may be written in parts, and must do no harm if it is taken twice.
         """
-        result, write = _run(snapshot, work)
+        result, write = _run(snapshot, work, queues=self._database.queues)
         write.atomic = atomic
         if not write.rows or len(await self._database.write(write, until)) == len(write.rows):
             return result
         results = [result]
 
         def take(locked: SqlSnapshot) -> SqlWrite:
-            results[0], write = _run(locked, work)
+            results[0], write = _run(locked, work, queues=self._database.queues)
+            write.atomic = atomic
             return write
 
         names = [each.name for each in snapshot.rows]
@@ -153,7 +161,7 @@ class SqlStore(TabledStore):
     async def inspect(self, name: str, until: float) -> NameView:
         """Return the state of one name, from a snapshot."""
         snapshot = await self._database.read([name], until)
-        return _run(snapshot, lambda steps: steps.on(name).view(name))[0]
+        return _run(snapshot, lambda steps: steps.on(name).view(name), queues=False)[0]
 
     async def names(self, prefix: str, until: float, rest: object = None) -> Page:
         """Return a page of the names in use, sorted by their bytes."""
@@ -176,7 +184,7 @@ class SqlStore(TabledStore):
                 self._sweep_at = now + SWEEP_ON
 
 
-def _run(snapshot: SqlSnapshot, work: Callable[[Steps], T]) -> tuple[T, SqlWrite]:
+def _run(snapshot: SqlSnapshot, work: Callable[[Steps], T], *, queues: bool) -> tuple[T, SqlWrite]:
     """Take a step on a snapshot; return its result, and what is to be written."""
     rows = {row.name: row for row in snapshot.rows}
     steps = Steps(
@@ -187,17 +195,19 @@ def _run(snapshot: SqlSnapshot, work: Callable[[Steps], T]) -> tuple[T, SqlWrite
         (snapshot.quarantined_until, snapshot.quarantined_since),
     )
     result = work(steps)
-    changed = [row for name, step in steps.taken.items() if (row := _changed_row(rows[name], step)) is not None]
+    changed = [
+        row for name, step in steps.taken.items() if (row := _changed_row(rows[name], step, queues=queues)) is not None
+    ]
     notifications = {name: step.notifications for name, step in steps.taken.items() if step.notifications}
-    return result, SqlWrite(snapshot.now, changed, notifications)
+    return result, SqlWrite(snapshot.now, snapshot.quarantined_since, changed, notifications)
 
 
-def _changed_row(before: SqlRow, step: Step) -> SqlRow | None:
+def _changed_row(before: SqlRow, step: Step, *, queues: bool) -> SqlRow | None:
     """Return the row after a step; None if the step changed nothing but the instant of the last step.
 
     Notifications are sent by the write of their row.
     """
-    after = row_of(before.name, before.version, step.state)
+    after = row_of(before.name, before.version, step.state, queues=queues)
     return after if step.notifications or _lasting(after) != _lasting(before) else None
 
 
@@ -212,5 +222,6 @@ def _lasting(row: SqlRow) -> tuple[object, ...]:
         row.expires_at,
         row.last_released,
         row.tombstones,
+        row.queue,
         state,
     )

@@ -46,6 +46,9 @@ TEST_TIMEOUT = 10.0
 PAUSE = 0.002
 """The first pause between two evaluations of a condition, in seconds."""
 
+SHORTEST_TTL = 0.2
+"""The ttl of a lease that expires during a check, in seconds, where the store grants one so short."""
+
 LONGEST_PAUSE = 0.03
 """The longest pause between two evaluations, in seconds: an evaluation may be a request to many servers."""
 
@@ -208,6 +211,10 @@ class Kit(ABC):
         """Use `source`, in a namespace that nobody else uses."""
         self.source = source
         self.capabilities = source.capabilities
+        self.lists = source.capabilities.records
+        """Whether the store lists names."""
+        self.short = max(SHORTEST_TTL, source.capabilities.min_ttl)
+        """A ttl that expires during a check, in seconds."""
         self.space = f"conformance-{_random.getrandbits(64):016x}"
         self.now = clocks.steady
         self._leases: list[object] = []

@@ -14,9 +14,6 @@ from holdfast.testing.conformance.check import check
 from holdfast.testing.conformance.kit import TEST_TIMEOUT, Kit, cancel_after, expect, timed_out
 from holdfast.testing.conformance.wire import FaultyWire
 
-SHORT = 0.2
-"""A ttl that expires during a check, in seconds."""
-
 LONG = 20.0
 
 QUICKLY = 0.02
@@ -32,7 +29,7 @@ VALUES = (
 )
 
 
-@check()
+@check(records=True)
 async def leaders_follow_each_other(kit: Kit) -> None:
     """One candidate leads at a time; when it resigns, the next candidate leads, with a larger token."""
     here, there = kit.client(owner="here"), kit.client(owner="there")
@@ -57,7 +54,7 @@ async def leaders_follow_each_other(kit: Kit) -> None:
     expect(not second.is_leader and await first.leader() is None, "the release of the term is a resignation")
 
 
-@check()
+@check(records=True)
 async def published_value_arrives_unchanged(kit: Kit) -> None:
     """Other clients see every text of up to 4096 bytes that a leader publishes, unchanged, also after its campaign."""
     here, there = kit.client(owner="here"), kit.client()
@@ -78,7 +75,7 @@ async def published_value_arrives_unchanged(kit: Kit) -> None:
     await term.release()
 
 
-@check()
+@check(records=True)
 async def timed_out_candidate_leaves_nothing(kit: Kit) -> None:
     """A candidate that is not elected in time gets LockTimeout, which names the leader, and leaves nothing behind."""
     here, there = kit.client(owner="somebody"), kit.client()
@@ -94,7 +91,7 @@ async def timed_out_candidate_leaves_nothing(kit: Kit) -> None:
     expect(await here.names() == [], "no name is in use")
 
 
-@check(forms=("asyncio",))
+@check(forms=("asyncio",), records=True)
 async def cancelled_candidate_leaves_nothing(kit: Kit) -> None:
     """A campaign that is cancelled at any step leaves no leader and no candidate behind."""
     here, watcher = kit.client(), kit.client()
@@ -109,15 +106,15 @@ async def cancelled_candidate_leaves_nothing(kit: Kit) -> None:
             await kit.free(watcher, "boss")
 
 
-@check()
+@check(records=True)
 async def silent_leader_is_replaced(kit: Kit) -> None:
     """A silent leader is replaced when its lease has expired, and knows by then that it no longer leads."""
     wire = FaultyWire()
     wire.cut = True
-    silent, election = kit.client(wire).election("boss", ttl=SHORT), kit.client().election("boss", ttl=LONG)
+    silent, election = kit.client(wire).election("boss", ttl=kit.short), kit.client().election("boss", ttl=LONG)
     asked_at = kit.now()
     old = await silent.campaign("old")
-    expect(silent.is_leader or kit.now() - asked_at >= SHORT * (1 - 2 * DRIFT), "it leads until its lease expires")
+    expect(silent.is_leader or kit.now() - asked_at >= kit.short * (1 - 2 * DRIFT), "it leads until its lease expires")
     new = await election.campaign("new", timeout=TEST_TIMEOUT)
     expect(not silent.is_leader, "the old leader knew of its loss before the next one led")
     expect(new.token > old.token, "the next leader has a larger token")
@@ -134,17 +131,17 @@ async def _refused(term: AsyncLeadership) -> bool:
     return False
 
 
-@check()
+@check(records=True)
 async def stuck_leader_is_replaced_at_max_hold(kit: Kit) -> None:
     """A live but stuck leader is replaced when `max_hold` has passed."""
-    stuck = kit.client().election("boss", ttl=LONG, max_hold=SHORT)
+    stuck = kit.client().election("boss", ttl=LONG, max_hold=kit.short)
     term = await stuck.campaign("stuck")
     follower = await kit.client().election("boss", ttl=LONG).campaign("new", timeout=TEST_TIMEOUT)
     expect(not stuck.is_leader and await _refused(term), "the stuck leader no longer leads")
     await follower.release()
 
 
-@check()
+@check(records=True)
 async def revoked_leader_is_notified(kit: Kit) -> None:
     """A leader whose name is revoked by force leads no more once it is notified, and cannot publish."""
     here, there = kit.client(), kit.client()
@@ -161,7 +158,7 @@ async def _not(holds: Callable[[], bool]) -> bool:
     return not holds()
 
 
-@check()
+@check(records=True)
 async def observers_see_every_change_of_leader(kit: Kit) -> None:
     """An observer sees the present leader first, then each change: another value, another leader, or none."""
     here, there = kit.client(owner="here"), kit.client()
@@ -184,7 +181,7 @@ async def _next(kit: Kit, seen: AsyncObservation) -> Leader | None:
     return await kit.start(lambda: anext(seen)).result()
 
 
-@check()
+@check(records=True)
 async def observers_can_be_stopped(kit: Kit) -> None:
     """An observation ends after its timeout, by `stop()`, and when its client is closed."""
     client, other = kit.client(), kit.client()

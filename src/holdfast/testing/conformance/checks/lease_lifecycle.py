@@ -12,9 +12,6 @@ from holdfast.testing.conformance.check import check
 from holdfast.testing.conformance.kit import TEST_TIMEOUT, Kit, expect
 from holdfast.testing.conformance.wire import FaultyWire
 
-SHORT = 0.2
-"""A ttl that expires during a check, in seconds."""
-
 KEPT = 5.0
 """A ttl that does not expire during a check, in seconds: no machine stands still for so long."""
 
@@ -63,7 +60,7 @@ async def lease_of_a_waiter_lasts_its_whole_ttl(kit: Kit) -> None:
     expect_whole(kit, await waiting.result(), asked_at)
 
 
-@check()
+@check(tokens=True)
 async def silent_holder_loses_the_lease(kit: Kit) -> None:
     """A holder that cannot renew learns at its local deadline that its lease is lost, before anybody is granted."""
     wire = FaultyWire()
@@ -71,10 +68,11 @@ async def silent_holder_loses_the_lease(kit: Kit) -> None:
     here, there = kit.client(wire), kit.client()
     told: list[LeaseLost] = []
     asked_at = kit.now()
-    lease = await here.lock("name", ttl=SHORT, on_lost=told.append).acquire()
-    expect(lease.remaining() <= SHORT, "the remaining time is within the ttl")
+    lease = await here.lock("name", ttl=kit.short, on_lost=told.append).acquire()
+    expect(lease.remaining() <= kit.short, "the remaining time is within the ttl")
     expect(
-        not is_lost(lease) or kit.now() - asked_at >= SHORT * (1 - 2 * DRIFT), "no lease is lost before its deadline"
+        not is_lost(lease) or kit.now() - asked_at >= kit.short * (1 - 2 * DRIFT),
+        "no lease is lost before its deadline",
     )
     theirs = await there.lock("name", ttl=LONG).acquire(timeout=TEST_TIMEOUT)
     expect(lease.lost.is_set(), "the old holder knew of the loss before the next holder was granted")
@@ -96,7 +94,7 @@ async def lease_is_lost_while_a_renewal_hangs(kit: Kit) -> None:
     wire = FaultyWire()
     wire.stalled = True
     told: list[LeaseLost] = []
-    lease = await kit.client(wire).lock("name", ttl=SHORT, on_lost=told.append).acquire()
+    lease = await kit.client(wire).lock("name", ttl=kit.short, on_lost=told.append).acquire()
     expect(await lease.lost.wait(TEST_TIMEOUT), "`lost.wait` returns")
 
     async def was_told() -> bool:
@@ -129,7 +127,7 @@ async def failed_renewal_is_no_loss(kit: Kit) -> None:
     expect(await lease.release() is Outcome.RELEASED, "the lease was held until its release")
 
 
-@check()
+@check(records=True)
 async def renewal_keeps_the_lease(kit: Kit) -> None:
     """A live holder keeps its lease beyond the ttl: the lease is renewed, and nobody else is granted meanwhile."""
     wire = FaultyWire()
@@ -152,12 +150,12 @@ async def renewed_lease_outlives_its_ttl(kit: Kit) -> None:
     """A lease that was renewed in time is still held when the ttl of its grant is over."""
     raw, there = await kit.raw(), kit.client()
     while True:
-        request, asked_at = raw.request("name", ttl=SHORT), kit.now()
+        request, asked_at = raw.request("name", ttl=kit.short), kit.now()
         token = await raw.acquire_free(request)
         if await raw.renew(request, token, LONG) is None:
             break
-        expect(kit.now() - asked_at >= SHORT, "a renewal in time is not refused")
-    await kit.pause(asked_at + 1.5 * SHORT - kit.now())
+        expect(kit.now() - asked_at >= kit.short, "a renewal in time is not refused")
+    await kit.pause(asked_at + 1.5 * kit.short - kit.now())
     expect(await there.lock("name", ttl=LONG).try_acquire() is None, "nobody else is granted a renewed lease's name")
     expect([holder.token for holder in (await raw.inspect("name")).holders] == [token], "the holder is the same")
     expect(await raw.release(request, token) is Outcome.RELEASED, "the lease was held until its release")
@@ -183,7 +181,7 @@ async def lost_lease_cannot_be_extended(kit: Kit) -> None:
     """`extend` of an expired lease raises LeaseLost, and the lease stays lost."""
     wire = FaultyWire()
     wire.cut = True
-    lease = await kit.client(wire).lock("name", ttl=SHORT).acquire()
+    lease = await kit.client(wire).lock("name", ttl=kit.short).acquire()
     await lease.lost.wait(TEST_TIMEOUT)
     wire.cut = False
     extended = True
@@ -195,14 +193,14 @@ async def lost_lease_cannot_be_extended(kit: Kit) -> None:
     expect(is_lost(lease), "the lease stays lost")
 
 
-@check()
+@check(tokens=True)
 async def max_hold_ends_the_lease(kit: Kit) -> None:
     """A lease lasts no longer than max_hold, so that a stuck holder loses the name, in the store as well."""
     here, there = kit.client(), kit.client()
     asked_at = kit.now()
-    lease = await here.lock("name", ttl=LONG, max_hold=SHORT).acquire()
+    lease = await here.lock("name", ttl=LONG, max_hold=kit.short).acquire()
     expect(await lease.lost.wait(TEST_TIMEOUT), "max_hold ends the lease")
-    expect(kit.now() - asked_at >= SHORT * (1 - 2 * DRIFT), "max_hold does not end the lease early")
+    expect(kit.now() - asked_at >= kit.short * (1 - 2 * DRIFT), "max_hold does not end the lease early")
     theirs = await there.lock("name", ttl=LONG).acquire(timeout=TEST_TIMEOUT)
     expect(is_lost(lease), "the lease is lost")
     expect(theirs.token > lease.token, "the next token is larger")
@@ -217,14 +215,14 @@ async def _silent_lease(kit: Kit, *, lock_delay: float = 0.0) -> AsyncLease:
     """Acquire a lease whose renewals fail."""
     wire = FaultyWire()
     wire.cut = True
-    return await kit.client(wire).lock("name", ttl=SHORT, lock_delay=lock_delay).acquire()
+    return await kit.client(wire).lock("name", ttl=kit.short, lock_delay=lock_delay).acquire()
 
 
-@check()
+@check(records=True)
 async def lock_delay_follows_expiry_only(kit: Kit) -> None:
     """After an expiry nobody is granted for the lock delay; after a release the name is free at once."""
     there = kit.client()
-    delay = 2 * SHORT
+    delay = 2 * kit.short
     lease = await kit.client().lock("name", ttl=LONG, lock_delay=delay).acquire()
     await lease.release()
     free = await there.lock("name", ttl=LONG).try_acquire()
@@ -235,7 +233,7 @@ async def lock_delay_follows_expiry_only(kit: Kit) -> None:
     await _silent_lease(kit, lock_delay=delay)
     theirs = await there.lock("name", ttl=LONG).acquire(timeout=TEST_TIMEOUT)
     waited = kit.now() - asked_at
-    least = (SHORT + delay) * (1 - DRIFT)
+    least = (kit.short + delay) * (1 - DRIFT)
     expect(waited >= least, f"granted {waited:.3f} s after the request; the lease and its delay take {least:.3f} s")
     theirs.check()
 
@@ -256,7 +254,7 @@ async def release_returns_the_outcome(kit: Kit) -> None:
     theirs.check()
 
 
-@check()
+@check(tokens=True)
 async def release_is_idempotent(kit: Kit) -> None:
     """A repeated release returns the same outcome and does not touch the next holder."""
     here, there = kit.client(), kit.client()
@@ -267,7 +265,7 @@ async def release_is_idempotent(kit: Kit) -> None:
     await _untouched(there, theirs)
 
 
-@check()
+@check(tokens=True)
 async def late_release_harms_no_later_holder(kit: Kit) -> None:
     """The late release of an expired lease does not touch the next holder."""
     there = kit.client()
@@ -283,7 +281,7 @@ async def _untouched(client: AsyncClient, lease: AsyncLease) -> None:
     expect([holder.token for holder in view.holders] == [lease.token], "the new holder keeps the name")
 
 
-@check()
+@check(tokens=True)
 async def revoke_takes_the_name(kit: Kit) -> None:
     """`revoke` with force takes a name: its holder is notified, and the next waiter is granted a larger token."""
     here, there, judge = kit.client(owner="victim"), kit.client(), kit.client()
@@ -302,7 +300,7 @@ async def revoke_takes_the_name(kit: Kit) -> None:
     await _untouched(judge, theirs)
 
 
-@check()
+@check(tokens=True)
 async def revoke_takes_a_name_by_its_token(kit: Kit) -> None:
     """`revoke` with a token takes a name from the holder of that token only, not from an earlier or later holder."""
     here, judge = kit.client(), kit.client()
@@ -337,7 +335,7 @@ async def revoke_takes_a_permit_by_its_token(kit: Kit) -> None:
     expect(holders == {kept.token, theirs.token}, "the others keep their permits")
 
 
-@check()
+@check(records=True)
 async def revoked_token_is_fenced(kit: Kit) -> None:
     """The token of a revoked lease is smaller than the last token of the name, even if no holder followed."""
     here, judge = kit.client(), kit.client()

@@ -15,9 +15,6 @@ from holdfast.testing.conformance.checks.waiting import short_waiter
 from holdfast.testing.conformance.kit import TEST_TIMEOUT, Kit, Running, cancel_after, expect, timed_out
 from holdfast.testing.conformance.wire import FaultyWire
 
-SHORT = 0.2
-"""A ttl that expires during a check, in seconds."""
-
 LONG = 20.0
 
 ROUNDS = 6
@@ -149,7 +146,7 @@ async def permits_of_a_dead_holder_expire(kit: Kit) -> None:
     wire.cut = True
     here, there = kit.client(), kit.client(wire)
     kept = await here.semaphore("name", 3, ttl=LONG).acquire()
-    silent = await there.semaphore("name", 3, ttl=SHORT).acquire(weight=2)
+    silent = await there.semaphore("name", 3, ttl=kit.short).acquire(weight=2)
     mine = await here.semaphore("name", 3, ttl=LONG).acquire(timeout=TEST_TIMEOUT, weight=2)
     expect(silent.lost.is_set(), "the silent holder knew of the loss before the next holder was granted")
     mine.check()
@@ -260,7 +257,7 @@ async def writer_is_granted_after_a_dead_reader_expires(kit: Kit) -> None:
     """A silent reader delays a writer no longer than until its lease expires, and knows that the lease is lost."""
     wire = FaultyWire()
     wire.cut = True
-    silent = await kit.client(wire).rwlock("name", ttl=SHORT).read().acquire()
+    silent = await kit.client(wire).rwlock("name", ttl=kit.short).read().acquire()
     written = await kit.client().rwlock("name", ttl=LONG).write().acquire(timeout=TEST_TIMEOUT)
     expect(silent.lost.is_set(), "the silent holder knew of the loss before the next holder was granted")
     written.check()

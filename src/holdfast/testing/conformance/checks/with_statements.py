@@ -11,7 +11,6 @@ from holdfast.testing.conformance.check import check
 from holdfast.testing.conformance.kit import TEST_TIMEOUT, Kit, cancel_after, expect
 from holdfast.testing.conformance.wire import FaultyWire
 
-SHORT = 0.2
 LONG = 20.0
 
 
@@ -52,7 +51,7 @@ async def lost_lease_raises_on_exit(kit: Kit) -> None:
     caught: LeaseLost | None = None
     lease: AsyncLease | None = None
     try:
-        async with _silent(kit).lock("name", ttl=SHORT) as lease:
+        async with _silent(kit).lock("name", ttl=kit.short) as lease:
             await lease.lost.wait(TEST_TIMEOUT)
     except LeaseLost as error:
         caught = error
@@ -65,7 +64,7 @@ async def loss_masks_no_error(kit: Kit) -> None:
     """A body's own error is raised even if the lease was lost; the loss is a note of that error."""
     caught: BaseException | None = None
     try:
-        async with _silent(kit).lock("name", ttl=SHORT) as lease:
+        async with _silent(kit).lock("name", ttl=kit.short) as lease:
             try:
                 await lease.lost.wait(TEST_TIMEOUT)
             finally:
@@ -82,7 +81,7 @@ async def loss_cancels_the_body(kit: Kit) -> None:
     passed: list[str] = []
 
     async def body() -> None:
-        async with _silent(kit).lock("name", ttl=SHORT):
+        async with _silent(kit).lock("name", ttl=kit.short):
             await kit.pause(TEST_TIMEOUT)
             passed.append("the end of the body")
 
@@ -115,7 +114,7 @@ async def outside_cancellation_is_not_swallowed(kit: Kit) -> None:
     expect(await _was_cancelled(running.result()), "the cancellation is raised")
 
     async def body_that_is_lost_then() -> None:
-        async with _silent(kit).lock("name", ttl=SHORT) as lease:
+        async with _silent(kit).lock("name", ttl=kit.short) as lease:
             _cancel_this_task()
             try:
                 await kit.pause(TEST_TIMEOUT)
@@ -131,7 +130,7 @@ async def cancellation_takes_precedence_over_loss(kit: Kit) -> None:
     """A body that is cancelled from outside and by the loss of its lease raises the cancellation."""
 
     async def body() -> None:
-        async with _silent(kit).lock("name", ttl=SHORT) as lease:
+        async with _silent(kit).lock("name", ttl=kit.short) as lease:
             _outlive(lease)
             _cancel_this_task()
             await kit.pause(TEST_TIMEOUT)

@@ -1,0 +1,1 @@
+"""Benchmarks of the stores in SQL databases and memcached, beside other locks there. Each starts its own server."""

@@ -1,0 +1,59 @@
+"""The server of each kind of store, for one benchmark."""
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tests.servers
+from tests.servers import MariaDbServer, PostgresServer
+
+POSTGRESQL = "postgresql"
+MYSQL = "mysql"
+MEMCACHED = "memcached"
+
+
+@dataclass(slots=True, frozen=True)
+class Place:
+    """A running server."""
+
+    kind: str
+    url: str
+    version: str
+    """The program and its version, for people to read."""
+
+
+@contextmanager
+def running(kind: str, folder: Path) -> Generator[Place]:
+    """Run a server of a kind, on a free port of the loopback."""
+    with SERVERS[kind](folder / kind) as place:
+        yield place
+
+
+@contextmanager
+def _postgresql(folder: Path) -> Generator[Place]:
+    with PostgresServer(folder) as server:
+        ((version,),) = server.execute("SHOW server_version")
+        yield Place(POSTGRESQL, server.url, f"PostgreSQL {version.partition(' ')[0]}, which does not wait for the disk")
+
+
+@contextmanager
+def _mysql(folder: Path) -> Generator[Place]:
+    with MariaDbServer(folder) as server:
+        ((version,),) = server.execute("SELECT version()")
+        yield Place(MYSQL, server.url, f"MariaDB {version.partition('-')[0]}, which does not wait for the disk")
+
+
+@contextmanager
+def _memcached(folder: Path) -> Generator[Place]:
+    kind: Any = vars(tests.servers)["MemcachedServer"]
+    with kind(folder) as server:
+        yield Place(MEMCACHED, server.url, "memcached")
+
+
+SERVERS: Mapping[str, Callable[[Path], AbstractContextManager[Place]]] = {
+    POSTGRESQL: _postgresql,
+    MYSQL: _mysql,
+    MEMCACHED: _memcached,
+}

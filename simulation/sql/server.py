@@ -1,0 +1,238 @@
+"""The tables and functions of Holdfast in a database: what schema.sql does, in Python, each function in one instant.
+
+Property tests hold these functions against the real ones, with the same histories on both.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from holdfast.contracts.messages import AcquireRequest, Notification, NotificationKind, RenewRequest
+from holdfast.stores.sql.database import SqlSnapshot, SqlWrite
+from holdfast.stores.sql.rows import SqlRow, pack_holder
+from holdfast.table.times import LATEST, PROPOSAL_BOUND
+
+NEW_FOR = 60_000_000
+"""For how long after it was not found a row may be made, in microseconds."""
+
+
+@dataclass(slots=True, frozen=True)
+class SqlRules:
+    """How the clients of a database guard it."""
+
+    longest_ttl: int = 0
+    """The longest ttl, in microseconds: the length of a quarantine."""
+    strict: bool = False
+    """Whether any restart of the server begins a quarantine."""
+    guarded: bool = True
+    """Whether clients heed a quarantine."""
+
+
+@dataclass(slots=True)
+class SqlMeta:
+    """The row of the table `meta`."""
+
+    floor: int = 0
+    timeline: int = 1
+    started: int = 1
+    longest_ttl: int = 0
+    quarantined_since: int = 0
+    quarantined_until: int = 0
+
+
+@dataclass(slots=True)
+class SqlData:
+    """What is replicated. A row is never changed, but replaced."""
+
+    rows: dict[str, SqlRow] = field(default_factory=dict[str, SqlRow])
+    meta: SqlMeta = field(default_factory=SqlMeta)
+
+    def copy(self) -> "SqlData":
+        """Return a copy, which later changes leave as it is."""
+        return SqlData(dict(self.rows), replace(self.meta))
+
+
+class SqlServer:
+    """A database server: its functions, and the sessions that listen."""
+
+    def __init__(self, clock: Callable[[], int], changed: Callable[[list[str], int, frozenset[str]], None]) -> None:
+        """Start empty.
+
+        After each write `changed` is called with the names, the instant of the step, and the requests that the step
+        granted by a notification.
+        """
+        self.data = SqlData()
+        self.timeline = 1
+        self.started = 1
+        self.channels: dict[str, Callable[[Notification], None]] = {}
+        self._clock = clock
+        self._changed = changed
+
+    def is_new(self, rules: SqlRules) -> bool:
+        """Tell whether this server may have forgotten grants, and no quarantine has begun for that."""
+        meta = self.data.meta
+        return meta.timeline != self.timeline or (rules.strict and meta.started != self.started)
+
+    def lengthen(self, rules: SqlRules) -> None:
+        """Note the longest ttl of a client."""
+        self.data.meta.longest_ttl = max(self.data.meta.longest_ttl, rules.longest_ttl)
+
+    # -- one statement -------------------------------------------------------------------------------------
+
+    def acquire(self, request: AcquireRequest, rules: SqlRules) -> int | SqlSnapshot:
+        """Grant a plain row that is free, and return the token; else return a snapshot."""
+        now, meta = self._clock(), self.data.meta
+        row = self.data.rows.get(request.name) or SqlRow(request.name)
+        if (
+            row.plain
+            and (row.request_id == "" or (row.expires_at <= now and row.lock_delay == 0))
+            and row.last_released != request.request_id
+            and request.request_id not in row.tombstones
+            and not self.is_new(rules)
+            and meta.quarantined_until <= now
+        ):
+            token = (
+                request.span
+                - 1
+                + max(
+                    row.counter + 1,
+                    meta.floor + 1,
+                    now if now <= LATEST else 0,
+                    min(request.proposal, min(now, LATEST) + PROPOSAL_BOUND),
+                )
+            )
+            self._store(
+                row,
+                now,
+                counter=token,
+                request_id=request.request_id,
+                holder=pack_holder(request.channel, request.owner, notify_contended=request.span > 1),
+                ttl=request.ttl,
+                lock_delay=request.lock_delay,
+                granted_at=now,
+                expires_at=now + request.ttl,
+                used_at=max(row.used_at, now),
+                idle_after=now + request.ttl + request.lock_delay,
+            )
+            self._changed([row.name], now, frozenset())
+            return token
+        return self.read([request.name], rules)
+
+    def release(self, name: str, request_id: str, rules: SqlRules) -> SqlSnapshot | None:
+        """End the lease of a request in a plain row and return None; else return a snapshot."""
+        now, row = self._clock(), self.data.rows.get(name)
+        if row is not None and row.plain and row.request_id == request_id and row.expires_at > now:
+            self._store(
+                row,
+                now,
+                request_id="",
+                holder="",
+                last_released=request_id,
+                used_at=max(row.used_at, now),
+                idle_after=now,
+            )
+            self._changed([name], now, frozenset())
+            return None
+        return self.read([name], rules)
+
+    def renew(self, renewals: Sequence[RenewRequest]) -> frozenset[str]:
+        """Renew the leases in plain rows that last; return the ids of their requests."""
+        now, renewed = self._clock(), list[str]()
+        for each in renewals:
+            row = self.data.rows.get(each.name)
+            if (
+                row is not None
+                and row.plain
+                and row.request_id == each.request_id
+                and row.counter == each.token
+                and row.expires_at > now
+            ):
+                expires_at = max(min(row.expires_at, now + row.ttl), now + each.ttl)
+                self._store(
+                    row,
+                    now,
+                    ttl=max(row.ttl, each.ttl),
+                    expires_at=expires_at,
+                    used_at=max(row.used_at, now),
+                    idle_after=expires_at + row.lock_delay,
+                )
+                self._changed([each.name], now, frozenset())
+                renewed.append(each.request_id)
+        return frozenset(renewed)
+
+    # -- steps ---------------------------------------------------------------------------------------------
+
+    def read(self, names: Sequence[str], rules: SqlRules) -> SqlSnapshot:
+        """Return a snapshot of some rows. Begin a quarantine if this server may have forgotten grants."""
+        now, meta, rows = self._clock(), self.data.meta, self.data.rows
+        longest = now + max(meta.longest_ttl, rules.longest_ttl)
+        if self.is_new(rules):
+            meta.timeline, meta.started = self.timeline, self.started
+            meta.quarantined_since = now
+            meta.quarantined_until = longest
+        meta.quarantined_until = min(meta.quarantined_until, longest)  # the clock may have stepped back
+        found = [rows.get(name) or SqlRow(name) for name in names]
+        heads = [channel for row in found for channel in row.heads.split()]
+        silent = frozenset(channel for channel in heads if channel not in self.channels)
+        until = meta.quarantined_until if rules.guarded else 0
+        return SqlSnapshot(now, found, meta.floor, silent, meta.quarantined_since, until)
+
+    def write(self, write: SqlWrite, rules: SqlRules) -> frozenset[str]:
+        """Write the rows that still have the version that they replace, and send notifications; return their names."""
+        now, rows = self._clock(), self.data.rows
+        if self.is_new(rules) or write.quarantined_since != self.data.meta.quarantined_since:
+            return frozenset()
+        if write.atomic and not all(self._is_current(row, write, now) for row in write.rows):
+            return frozenset()
+        written = [row for row in write.rows if self._is_current(row, write, now)]
+        for row in written:
+            rows[row.name] = replace(row, version=row.version + 1 if row.version else now)
+        told = [each for row in written for each in write.notifications.get(row.name, ())]
+        granted = frozenset(each.request_id for each in told if each.kind is NotificationKind.GRANTED)
+        self._changed([row.name for row in written], write.as_of, granted)
+        for each in told:
+            if each.channel in self.channels:
+                self.channels[each.channel](each)
+        return frozenset(row.name for row in written)
+
+    def transact(self, names: Sequence[str], work: Callable[[SqlSnapshot], SqlWrite], rules: SqlRules) -> bool:
+        """Write what `work` makes of a snapshot; return whether all of it was written."""
+        write = work(self.read(names, rules))
+        return len(self.write(write, rules)) == len(write.rows)
+
+    def _is_current(self, row: SqlRow, write: SqlWrite, now: int) -> bool:
+        """Tell whether a row has the version that it has to be replaced in."""
+        present = self.data.rows.get(row.name)
+        if present is None:
+            return row.version == 0 and now < write.as_of + NEW_FOR
+        return present.version == row.version
+
+    def _store(self, row: SqlRow, now: int, **changes: object) -> None:
+        """Replace a row by its next version."""
+        version = row.version + 1 if row.version else now
+        self.data.rows[row.name] = replace(row, version=version, **changes)  # type: ignore[arg-type]  # columns
+
+    # -- others --------------------------------------------------------------------------------------------
+
+    def names(self, prefix: str, after: str, most: int) -> list[str]:
+        """Return names in use."""
+        now = self._clock()
+        found = sorted(
+            name
+            for name, row in self.data.rows.items()
+            if row.idle_after > now and name > after and name.startswith(prefix)
+        )
+        return found[:most]
+
+    def sweep(self, after: str, most: int, retention: int) -> str:
+        """Delete the old rows among those that follow a name; return the last name that was looked at."""
+        rows, meta, before = self.data.rows, self.data.meta, self._clock() - retention
+        looked_at = sorted(name for name in rows if name > after)[:most]
+        for name in [each for each in looked_at if rows[each].idle_after < before]:
+            meta.floor = max(meta.floor, rows.pop(name).counter)
+        return looked_at[-1] if len(looked_at) == most else ""
+
+    def end_quarantine(self, rules: SqlRules) -> float:
+        """End the quarantine at once; return for how many seconds it would still have lasted."""
+        now = self.read([], rules).now
+        until, self.data.meta.quarantined_until = self.data.meta.quarantined_until, 0
+        return max(0, until - now) / 1e6

@@ -1,0 +1,62 @@
+"""What a standby that was promoted does with a write whose rows were read from the primary before it."""
+
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+
+from holdfast.contracts.messages import AcquireRequest
+from holdfast.runtimes.threads import ThreadsRuntime, drive
+from holdfast.stores.postgresql.database import PgDatabase
+from holdfast.stores.postgresql.options import PgDeployment
+from holdfast.stores.postgresql.threads import PgThreadLink
+from holdfast.stores.sql.database import SqlWrite
+from holdfast.stores.sql.rows import SqlRow
+from tests.servers import PostgresServer
+
+
+def soon() -> float:
+    """Return a deadline for a request."""
+    return ThreadsRuntime().now() + 10
+
+
+@pytest.fixture
+def database(postgres_server: PostgresServer) -> Iterator[PgDatabase]:
+    """Return tables of their own in a real database."""
+    host, port = postgres_server.address
+    login = {"user": "holdfast", "dbname": "postgres"}
+    deployment = PgDeployment([(host, port)], login, prefix=f"failover_{uuid4().hex[:12]}_")
+    database = PgDatabase(ThreadsRuntime(), deployment, PgThreadLink)
+    drive(database.open(lambda notification: None, soon()))
+    yield database
+    drive(database.close())
+
+
+def write_after(database: PgDatabase, server: PostgresServer, sql: str) -> frozenset[str]:
+    """Read a row, change the table `meta`, and write the row."""
+    snapshot = drive(database.read(["name"], soon()))
+    [row] = snapshot.rows
+    after = SqlRow("name", row.version, 7, used_at=snapshot.now, idle_after=snapshot.now)
+    if sql:
+        server.execute(f'UPDATE "{database._deployment.prefix}meta" SET {sql}')  # noqa: S608 - the test's own text
+    return drive(database.write(SqlWrite(snapshot.now, snapshot.quarantined_since, [after]), soon()))
+
+
+def test_a_server_that_forgot_nothing_writes_the_row(database: PgDatabase, postgres_server: PostgresServer) -> None:
+    """So the other tests show something."""
+    assert write_after(database, postgres_server, "") == {"name"}
+
+
+@pytest.mark.parametrize(
+    "failover",
+    ["timeline = 'another'", "quarantined_since = 1, quarantined_until = 2"],
+    ids=["before the quarantine", "in or after the quarantine"],
+)
+def test_a_promoted_standby_writes_no_row_that_was_read_before(
+    database: PgDatabase, postgres_server: PostgresServer, failover: str
+) -> None:
+    """It may have forgotten grants, and its row of that version may be another one."""
+    assert write_after(database, postgres_server, failover) == frozenset()
+    request = AcquireRequest("name", "mine", "", "somebody", 1_000_000, 1, 1)
+    granted = drive(database.acquire(request, soon()))
+    assert not isinstance(granted, int) or "timeline" not in failover
