@@ -103,12 +103,12 @@ class MySqlDatabase:
 
     async def read(self, names: Sequence[str], until: float) -> SqlSnapshot:
         """Return a snapshot of the rows of some names."""
-        statement = self._do.read(names)
+        statement = self._do.read(names, self._longest_ttl)
         result = (await self._run([statement], until))[0]
         for _ in range(2):
             if result.rows and result.rows[0][KNOWN]:
                 break
-            result = (await self._run([self._do.begin_quarantine(self._longest_ttl), statement], until))[1]
+            result = (await self._run([*self._do.begin_quarantine(self._longest_ttl), statement], until))[-1]
         snapshot = self._snapshot(result, names)
         if _needs_clock(snapshot):
             snapshot.now = int((await self._run([self._do.clock], until))[0].rows[0][0])
@@ -149,7 +149,7 @@ class MySqlDatabase:
 
     async def transact(self, names: Sequence[str], work: Callable[[SqlSnapshot], SqlWrite], until: float) -> bool:
         """Lock rows, and write what `work` makes of them."""
-        read = [self._do.lock(names), self._do.read(names), self._do.clock]
+        read = [self._do.lock(names), self._do.read(names, self._longest_ttl), self._do.clock]
         write, places, before, known = SqlWrite(0, 0, []), dict[str, int](), 0, True
 
         def then(results: list[MySqlResult]) -> Sequence[str]:

@@ -49,13 +49,15 @@ ROW = (
 
 READ = (
     "SELECT $now, m.floor, m.quarantined_since, m.quarantined_until, "
-    "m.timeline = $timeline AND (m.started = $started OR $started = 0), "
+    "m.timeline = $timeline AND (m.started = $started OR $started = 0) "
+    "AND m.quarantined_until <= $now + GREATEST(m.longest_ttl, %(longest)d), "
     "IF(n.heads <> '', CONCAT_WS(' ', " + _HEAD + "), NULL), " + ROW + " "
     "FROM $meta AS m LEFT JOIN $names AS n ON n.name IN (%(names)s) WHERE m.one = 1"
 )
 
 KNOWN, NAME = 4, 6
-"""Columns of READ: whether this is the server that granted what the table says; the first column of the row."""
+"""Columns of READ: whether this is the server that granted what the table says, and no quarantine lasts longer than
+the longest lease from now on; the first column of the row."""
 
 ACQUIRE = (
     "UPDATE $names AS n JOIN $meta AS m ON m.one = 1 SET n.version = IF(n.version = 0, $now, n.version + 1), "
@@ -128,6 +130,10 @@ class MySqlStatements:
             "timeline = $timeline, started = IF($started = 0, started, $started) "
             "WHERE one = 1 AND NOT (timeline = $timeline AND (started = $started OR $started = 0))"
         )
+        self._shorten_quarantine = make(
+            "UPDATE $meta SET quarantined_until = $now + GREATEST(longest_ttl, %d) "
+            "WHERE one = 1 AND quarantined_until > $now + GREATEST(longest_ttl, %d)"
+        )
         self.clock = make("SELECT $now")
         self.end_quarantine = make("UPDATE $meta SET quarantined_until = 0 WHERE quarantined_until > 0")
         self._names = make(
@@ -149,9 +155,9 @@ class MySqlStatements:
 
     # -- names -------------------------------------------------------------------------------------------------
 
-    def read(self, names: Iterable[str]) -> str:
+    def read(self, names: Iterable[str], longest_ttl: int) -> str:
         """Return the rows of some names."""
-        return self._read % {"names": texts(names)}
+        return self._read % {"names": texts(names), "longest": longest_ttl}
 
     def acquire(self, request: AcquireRequest) -> str:
         """Grant a plain row that is free."""
@@ -254,9 +260,9 @@ class MySqlStatements:
         """Note the longest ttl of a client; the first one of all also notes when the server started."""
         return self._lengthen % (longest_ttl, longest_ttl)
 
-    def begin_quarantine(self, longest_ttl: int) -> str:
-        """Begin a quarantine, unless another client has done so."""
-        return self._begin_quarantine % longest_ttl
+    def begin_quarantine(self, longest_ttl: int) -> tuple[str, str]:
+        """Begin a quarantine, unless another client has done so; shorten one that a clock's step back has stretched."""
+        return self._begin_quarantine % longest_ttl, self._shorten_quarantine % (longest_ttl, longest_ttl)
 
     # -- messages ----------------------------------------------------------------------------------------------
 
