@@ -94,6 +94,12 @@ def _source_of_pool(pool: object) -> StoreSource | None:
         from holdfast.stores.postgresql import postgresql_source
 
         return postgresql_source(pool)
+    if dialect in {"mysql", "mariadb"}:
+        require("the MySQL store", ("pymysql",), "mysql")
+        load(MYSQL)
+        from holdfast.stores.mysql import source_of_engine
+
+        return source_of_engine(pool)
     return None
 
 
