@@ -81,9 +81,8 @@ class _ClientBase:
         """Make a client. Its first operation opens the store.
 
         Args:
-            url: the URL of the store; or a redis-py client, a psycopg pool or an engine of SQLAlchemy, whose servers and
-                login to use; default: the environment's
-                HOLDFAST_URL, else an embedded lock file of this user.
+            url: the URL of the store; or a redis-py client, a pool of psycopg or an engine of SQLAlchemy, whose server
+                and login to use; default: the environment's HOLDFAST_URL, else an embedded lock file of this user.
             namespace: a prefix of all names, so that programs can share a store.
             owner: the name of this client, for people who inspect a lock: up to 512 bytes of UTF-8; default: host and
                 process id.
