@@ -53,7 +53,11 @@ def test_a_session_that_hears_nothing_is_no_channel(
     postgres_server: PostgresServer, form: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A client whose session does not hear its own notification polls, says so once, and is served."""
-    monkeypatch.setattr(PgConnection, "hear", lambda _: [])
+
+    def hear(_: PgConnection) -> list[bytes]:
+        return []
+
+    monkeypatch.setattr(PgConnection, "hear", hear)
 
     async def scene(kit: Kit) -> None:
         ours, theirs = client_at(kit, postgres_server.url), client_at(kit, postgres_server.url)

@@ -2,8 +2,10 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+from psycopg import Connection
 
 from holdfast import Client, LockTimeout, Outcome, StoreUnavailable
 from holdfast.testing.conformance.kit import Kit
@@ -180,7 +182,7 @@ def test_a_server_without_a_free_connection_is_named(tmp_path: Path, form: str) 
         async def scene(kit: Kit) -> None:
             hasty = client_at(kit, server.url, retry_for=0.2)
             patient = client_at(kit, server.url)
-            others = []
+            others: list[Connection[Any]] = []
             try:
                 while len(others) < 8:
                     others.append(server.connect())
