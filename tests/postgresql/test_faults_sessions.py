@@ -2,10 +2,9 @@
 
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from psycopg import Connection
 
 from holdfast import Client, LockTimeout, Outcome, StoreUnavailable
 from holdfast.testing.conformance.kit import Kit
@@ -13,6 +12,9 @@ from tests.faults.scenes import API_FORMS, client_at, play
 from tests.hazards.helpers import eventually
 from tests.servers import Clock, PostgresServer
 from tests.servers.homes import mounts_disks
+
+if TYPE_CHECKING:
+    from psycopg import Connection
 
 TTL = 20.0
 
