@@ -110,7 +110,7 @@ class SqlServer:
                 lock_delay=request.lock_delay,
                 granted_at=now,
                 expires_at=now + request.ttl,
-                used_at=now,
+                used_at=max(row.used_at, now),
                 idle_after=now + request.ttl + request.lock_delay,
             )
             self._changed([row.name], now, frozenset())
@@ -121,7 +121,15 @@ class SqlServer:
         """End the lease of a request in a plain row and return None; else return a snapshot."""
         now, row = self._clock(), self.data.rows.get(name)
         if row is not None and row.plain and row.request_id == request_id and row.expires_at > now:
-            self._store(row, now, request_id="", holder="", last_released=request_id, used_at=now, idle_after=now)
+            self._store(
+                row,
+                now,
+                request_id="",
+                holder="",
+                last_released=request_id,
+                used_at=max(row.used_at, now),
+                idle_after=now,
+            )
             self._changed([name], now, frozenset())
             return None
         return self.read([name], rules)
@@ -144,7 +152,7 @@ class SqlServer:
                     now,
                     ttl=max(row.ttl, each.ttl),
                     expires_at=expires_at,
-                    used_at=now,
+                    used_at=max(row.used_at, now),
                     idle_after=expires_at + row.lock_delay,
                 )
                 self._changed([each.name], now, frozenset())
@@ -156,10 +164,12 @@ class SqlServer:
     def read(self, names: Sequence[str], rules: SqlRules) -> SqlSnapshot:
         """Return a snapshot of some rows. Begin a quarantine if this server may have forgotten grants."""
         now, meta, rows = self._clock(), self.data.meta, self.data.rows
+        longest = now + max(meta.longest_ttl, rules.longest_ttl)
         if self.is_new(rules):
             meta.timeline, meta.started = self.timeline, self.started
             meta.quarantined_since = now
-            meta.quarantined_until = now + max(meta.longest_ttl, rules.longest_ttl)
+            meta.quarantined_until = longest
+        meta.quarantined_until = min(meta.quarantined_until, longest)  # the clock may have stepped back
         found = [rows.get(name) or SqlRow(name) for name in names]
         heads = [channel for row in found for channel in row.heads.split()]
         silent = frozenset(channel for channel in heads if channel not in self.channels)

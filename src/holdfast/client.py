@@ -168,6 +168,14 @@ class _ClientBase:
                 "such as sqlite:///path or redis://host."
             )
 
+    def _recorded(self, kind: str) -> None:
+        """Raise UsageError if the store keeps no record of a name that others could read."""
+        if not self._source.capabilities.records:
+            raise UsageError(
+                f"{self._source.title} keeps no {kind}: nothing there shows a value or a term. Use another store, such "
+                "as sqlite:///path or redis://host, or the one with a table in this database."
+            )
+
     def _full(self, name: str) -> str:
         return self._prefix() + check_name(name)
 
@@ -301,6 +309,7 @@ class Client(_ClientBase):
         only if there is a `max_hold`. The arguments and errors are those of `lock`. The name is a lock's name: the
         holder of a lock on this name is the leader.
         """
+        self._recorded("elections")
         return Election(self, name, self._options("election", ELECTION, ttl, timeout, cast("Options", options)))
 
     def inspect(self, name: str) -> NameView:
@@ -453,6 +462,7 @@ class AsyncClient(_ClientBase):
         **options: Unpack[ElectionOptions],
     ) -> AsyncElection:
         """Make an election by `name`; arguments and errors as of `Client.election`."""
+        self._recorded("elections")
         return AsyncElection(self, name, self._options("election", ELECTION, ttl, timeout, cast("Options", options)))
 
     async def inspect(self, name: str) -> NameView:

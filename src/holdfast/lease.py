@@ -10,17 +10,23 @@ import weakref
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar, cast, overload
 
 from holdfast.contracts.deadlines import seconds
 from holdfast.contracts.runtime import Runtime
 from holdfast.core.lease import FORKED, OVER, CoreLease, LeaseState
 from holdfast.core.session import Session
 from holdfast.errors import ForkedLeaseError, LeaseLost, UsageError
+from holdfast.fencing.schema import FENCES
+from holdfast.fencing.sql import raise_fence
+from holdfast.fencing.users import ASYNC, SYNC, AsyncSqlConnection, SqlConnection
 from holdfast.guard import Guard, Guarding
 from holdfast.outcome import Outcome
 from holdfast.runtimes.aio import BodyGuard
 from holdfast.runtimes.threads import drive
+
+NO_CONNECTION: Final = cast("Any", object())
+"""The default of an argument whose absence differs from None."""
 
 
 class Losable(Protocol):
@@ -86,6 +92,12 @@ def raise_or_note(loss: Exception, error: BaseException | None) -> None:
         error.add_note(str(loss))
 
 
+NO_TOKENS = (
+    "this store has no fencing tokens: make a sequence of them, by `CREATE SEQUENCE holdfast_tokens` in PostgreSQL, "
+    "and connect again, or use a store that has tokens."
+)
+
+
 class LeaseBase:
     """The part of a lease that sends no request: the same for threads and asyncio."""
 
@@ -103,7 +115,12 @@ class LeaseBase:
 
     @property
     def token(self) -> int:
-        """The fencing token: larger than that of every earlier lease of this name, below 2**53."""
+        """The fencing token: larger than that of every earlier lease of this name, below 2**53.
+
+        Raises UsageError if the store has no fencing tokens.
+        """
+        if not self._session.store.capabilities.tokens:
+            raise UsageError(NO_TOKENS)
         return self._core.token
 
     @property
@@ -124,21 +141,30 @@ class LeaseBase:
         """Raise LeaseLost unless the lease is certainly still held (ForkedLeaseError in a forked child)."""
         self._core.check()
 
-    def guard(self) -> Guard:
-        """Return a condition for your own transactions in etcd: with it they do nothing once this lease is over.
-
-        Raises LeaseLost if the lease is over already, UsageError with a store other than etcd: there, compare `token`.
-        """
+    def _etcd_guard(self) -> Guard:
+        """Return the condition for transactions in etcd. Raises UsageError with a store other than etcd."""
         held, store = self._core, self._session.store
         held.check()
         found = store.guard(held.name, held.request_id, held.token) if isinstance(store, Guarding) else None
         if found is None:
             raise UsageError(
-                f"the lease of {self._name!r} has no guard: only leases in etcd have one, for transactions in the same "
-                "etcd. With any other store give the token of the lease to the protected resource, and have that "
-                "refuse smaller tokens (see Fence)."
+                f"the lease of {self._name!r} has no guard of its own: only leases in etcd have one, for transactions "
+                "in the same etcd. In a SQL database, give guard() the connection whose transaction it guards. For "
+                "anything else, give the token of the lease to the protected resource, and have that refuse smaller "
+                "tokens (see Fence)."
             )
         return found
+
+    async def _raise_fence(self, connection: object, form: str, table: str) -> None:
+        """Raise the fence of the name in the transaction of a connection of the user."""
+        held = self._core
+        held.check()
+        if not getattr(self._session.store.capabilities, "tokens", True):
+            raise UsageError(
+                f"the lease of {self._name!r} has no fencing token, for its store issues none: take the lock in "
+                "another store if its data need a guard."
+            )
+        await raise_fence(connection, form, held.name, held.token, table)
 
     def on_lost(self, callback: Callable[[LeaseLost], object]) -> None:
         """Call `callback(error)` once when the lease is lost; at once if the lease is lost already.
@@ -176,7 +202,7 @@ class LeaseBase:
         self._core.when_revocation_requested(tell)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._name!r} token={self.token} {self.state.value}>"
+        return f"<{type(self).__name__} {self._name!r} token={self._core.token} {self.state.value}>"
 
     def __del__(self) -> None:
         # A lease object whose making was interrupted has no `_core`: the acquisition gives the lease back.
@@ -293,6 +319,30 @@ class Lease(LeaseBase):
         drive(self._session.extend(self._core, ttl))
         return self._core.remaining()
 
+    @overload
+    def guard(self) -> Guard: ...
+
+    @overload
+    def guard(self, connection: SqlConnection, *, table: str = FENCES) -> None: ...
+
+    def guard(self, connection: SqlConnection = NO_CONNECTION, *, table: str = FENCES) -> Guard | None:
+        """Let the transaction of `connection` commit only what a holder writes that is not late.
+
+        Call it as the first statement of your transaction in PostgreSQL, MySQL, MariaDB or SQLite, before you read
+        anything. The transaction waits for one that has guarded the same name, and keeps the name's row in `table`
+        until it ends. The locks may live in another store. `holdfast schema` prints the statement that makes the table.
+
+        Raises StaleTokenError if a later holder has guarded a transaction, LeaseLost if the lease is over already,
+        UsageError if the connection cannot be guarded, and the errors of your driver. Let the error roll the
+        transaction back.
+
+        Without a connection, return a condition for your own transactions in the etcd that has the lease: with it they
+        do nothing once the lease is over. Raises UsageError with another store.
+        """
+        if connection is NO_CONNECTION:
+            return self._etcd_guard()
+        return drive(self._raise_fence(connection, SYNC, table))
+
     def __enter__(self) -> Self:
         return self
 
@@ -352,6 +402,32 @@ class AsyncLease(LeaseBase):
         """
         await self._session.extend(self._core, ttl)
         return self._core.remaining()
+
+    @overload
+    def guard(self) -> Guard: ...
+
+    @overload
+    def guard(self, connection: AsyncSqlConnection, *, table: str = FENCES) -> Coroutine[Any, Any, None]: ...
+
+    def guard(
+        self, connection: AsyncSqlConnection = NO_CONNECTION, *, table: str = FENCES
+    ) -> Guard | Coroutine[Any, Any, None]:
+        """Let the transaction of `connection` commit only what a holder writes that is not late.
+
+        Await it as the first statement of your transaction in PostgreSQL, MySQL, MariaDB or SQLite, before you read
+        anything. The transaction waits for one that has guarded the same name, and keeps the name's row in `table`
+        until it ends. The locks may live in another store. `holdfast schema` prints the statement that makes the table.
+
+        Raises StaleTokenError if a later holder has guarded a transaction, LeaseLost if the lease is over already,
+        UsageError if the connection cannot be guarded, and the errors of your driver. Let the error roll the
+        transaction back.
+
+        Without a connection, return a condition for your own transactions in the etcd that has the lease: with it they
+        do nothing once the lease is over. Raises UsageError with another store.
+        """
+        if connection is NO_CONNECTION:
+            return self._etcd_guard()
+        return self._raise_fence(connection, ASYNC, table)
 
     async def __aenter__(self) -> Self:
         """Enter a body that is cancelled if the lease is lost."""

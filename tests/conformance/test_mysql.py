@@ -1,16 +1,23 @@
-"""MySQL keeps every guarantee, by a URL as well as by connections of the user's."""
+"""MySQL keeps every guarantee, by a URL as well as by connections that the user makes."""
 
+import asyncio
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncmy
+import pymysql
 import pytest
 
 from holdfast.contracts.store import StoreSource
-from holdfast.stores.mysql import capabilities_of
+from holdfast.stores.mysql import capabilities_of, mysql_source
 from holdfast.stores.mysql.options import MySqlDeployment
 from holdfast.stores.urls import store_source
 from holdfast.testing.conformance import StoreConformance
+from tests.conformance.transport import TRANSPORT
 from tests.servers import MariaDbServer
 
 
-class TestMySql(StoreConformance):
+class TestUrl(StoreConformance):
     """`mysql://`."""
 
     capabilities = capabilities_of(MySqlDeployment([]))
@@ -21,12 +28,29 @@ class TestMySql(StoreConformance):
         return store_source(mariadb_server.url)
 
 
-class TestPolling(StoreConformance):
-    """`mysql://...?notify=off`: no client is notified, and all of them poll."""
+class TestFactory(StoreConformance):
+    """Connections that the user makes, each of which takes one statement at a time."""
 
     capabilities = capabilities_of(MySqlDeployment([]))
+    checks = tuple(check for check in TRANSPORT if check.name != "holder_is_notified_of_a_revocation_request_once")
 
     @pytest.fixture
     def source(self, mariadb_server: MariaDbServer) -> StoreSource:
-        """Reach one server, and poll."""
-        return store_source(f"{mariadb_server.url}?notify=off&prefix=polling_")
+        """Make connections of PyMySQL; in an event loop, of asyncmy."""
+        parts = urlsplit(mariadb_server.url)
+
+        def connect() -> object:
+            keywords: dict[str, Any] = {
+                "host": parts.hostname,
+                "port": parts.port,
+                "user": parts.username,
+                "password": parts.password,
+                "database": parts.path.strip("/"),
+            }
+            try:
+                asyncio.get_running_loop()
+            except RuntimeError:
+                return pymysql.Connection(**keywords)
+            return asyncmy.connect(**keywords)
+
+        return mysql_source(connect, prefix="factory_")

@@ -14,7 +14,7 @@ from tests.servers import Clock, PostgresServer
 from tests.servers.homes import mounts_disks
 
 if TYPE_CHECKING:
-    from psycopg import Connection
+    import psycopg
 
 TTL = 20.0
 
@@ -184,7 +184,7 @@ def test_a_server_without_a_free_connection_is_named(tmp_path: Path, form: str) 
         async def scene(kit: Kit) -> None:
             hasty = client_at(kit, server.url, retry_for=0.2)
             patient = client_at(kit, server.url)
-            others: list[Connection[Any]] = []
+            others: list[psycopg.Connection[Any]] = []
             try:
                 while len(others) < 8:
                     others.append(server.connect())

@@ -25,7 +25,7 @@ def keep_what_timed_out(patch: Patch) -> None:
         try:
             return await self.run(connection, work, until)
         except connection_errors as error:
-            self._put_back(connection)
+            self.put_back(connection)
             raise unanswered(connection.place, error) from error
 
     connection_errors = (PgBroken,)

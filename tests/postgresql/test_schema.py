@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from holdfast import Client, StoreError
-from holdfast.stores.postgresql.schema import ddl, expand
+from holdfast.stores.postgresql.schema import SCHEMA, expand
 from tests.faults.scenes import API_FORMS
 from tests.postgresql.servers import PASSWORD, tables_for
 from tests.servers import PostgresServer
@@ -32,7 +32,7 @@ INSERT INTO swept.holdfast_names SELECT (jsonb_populate_record(one, jsonb_build_
 
 def test_no_time_is_that_of_a_transaction() -> None:
     """The SQL reads the clock when it writes, and keeps instants as whole microseconds."""
-    sql = ddl("locks", "holdfast_").lower()
+    sql = expand(SCHEMA, "locks", "holdfast_").lower()
     assert "clock_timestamp()" in sql
     for wrong in ("now()", "current_timestamp", "localtimestamp", "statement_timestamp", "transaction_timestamp"):
         assert not re.search(rf"(?<![a-z_]){re.escape(wrong)}", sql), wrong

@@ -159,6 +159,7 @@ class StoreMachine(RuleBasedStateMachine):
         answer = drive(request(requester.store, requester.until()))
         assert answer == expect(steps)
         notifications = [notification for step in steps.values() for notification in step.notifications]
+        self.settle()
         for each in self.clients:
             assert each.heard() == [
                 notification for notification in notifications if notification.channel == each.channel
@@ -167,6 +168,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     def prepare(self, client: int, steps: dict[str, Step], ttl: int | None) -> None:
         """Tell the oracle what it can't know."""
+
+    def settle(self) -> None:
+        """Return when all notifications have come."""
 
     def conclude(self, client: int, steps: dict[str, Step], ttl: int | None, buries: str) -> None:
         """Look at more than replies and notifications."""

@@ -2,13 +2,22 @@
 
 from collections.abc import Callable, Sequence
 
-from holdfast.contracts.messages import AcquireRequest, Granted, Queued
+from holdfast.contracts.messages import (
+    AcquireRequest,
+    Granted,
+    Queued,
+    ReleaseRequest,
+    RenewRequest,
+    Withdrawn,
+    WithdrawRequest,
+)
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.sql import rows
 from holdfast.stores.sql.database import SqlSnapshot, SqlWrite
 from holdfast.stores.sql.rows import row_of
 from holdfast.stores.sql.store import SqlStore
 from holdfast.table.state import NameState, Queue, Waiter
+from holdfast.table.times import TOMBSTONE
 from simulation.sql.direct import DirectSqlDatabase, capabilities_of
 from simulation.sql.server import SqlRules, SqlServer
 
@@ -52,3 +61,19 @@ def test_a_row_names_each_channel_of_its_first_waiters_once() -> None:
     waiters = [Waiter(ask("name", f"r{number}", channel), 1, 2) for number, channel in enumerate(channels)]
     row = row_of("name", 1, NameState(5, queue=Queue(waiters)))
     assert row.heads.split() == ["one", *(f"c{number}" for number in range(rows.HEADS - 1))]
+
+
+def test_no_tombstone_lasts_longer_after_the_clock_stepped_back() -> None:
+    """A grant by one statement leaves it to the next step to see that the clock stepped back."""
+    now = [1_000 * SECOND]
+    server = SqlServer(lambda: now[0], lambda names, at, granted: None)
+    store = SqlStore("here", ThreadsRuntime(), DirectSqlDatabase(server, RULES), capabilities_of(RULES))
+    drive(store.withdraw(WithdrawRequest("name", "gone", unsure=True), NEVER))
+    now[0] -= 500 * SECOND
+    granted = drive(store.acquire(ask("name", "mine"), NEVER))
+    assert isinstance(granted, Granted)
+    drive(store.renew([RenewRequest("name", "mine", granted.token, SECOND)], NEVER))
+    drive(store.release(ReleaseRequest("name", "mine", granted.token), NEVER))
+    assert isinstance(drive(store.acquire(ask("name", "gone"), NEVER)), Withdrawn)
+    now[0] += TOMBSTONE
+    assert isinstance(drive(store.acquire(ask("name", "gone"), NEVER)), Granted)

@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -133,9 +133,13 @@ class _Acquisition(threading.Thread):
         return self.lease
 
 
-def tokens_of(lease: Lease) -> dict[str, int]:
-    """Return the fencing token of each name."""
-    return lease.tokens if isinstance(lease, MultiLease) else {lease.name: lease.token}
+def tokens_of(lease: Lease) -> Mapping[str, int | None]:
+    """Return the fencing token of each name; None if the store has no tokens."""
+    names = lease.names if isinstance(lease, MultiLease) else (lease.name,)
+    try:
+        return lease.tokens if isinstance(lease, MultiLease) else {lease.name: lease.token}
+    except UsageError:
+        return dict.fromkeys(names)
 
 
 def loss_of(lease: Lease) -> str:

@@ -35,6 +35,7 @@ from holdfast.cli.options import (
     UrlFile,
 )
 from holdfast.cli.run import Job, run_job
+from holdfast.cli.schema import SchemaKind, schema_sql
 from holdfast.client import DEFAULT_TTL, Client
 from holdfast.errors import HoldfastError, LockTimeout, StoreError, UsageError
 from holdfast.posix import require_posix
@@ -338,6 +339,27 @@ def release(  # noqa: PLR0917 - typer tells options from arguments by their anno
     """
     with find_address(url, url_file).client(namespace=namespace) as client:
         return release_name(client, name, token, force=force, as_json=as_json)
+
+
+@app.command()
+def schema(
+    database: Annotated[SchemaKind, typer.Argument(help="The kind of database; mysql is for MariaDB, too.")],
+    schema: Annotated[
+        str, typer.Option(help="The schema of the tables, in MySQL the database. Default: that of the connection.")
+    ] = "",
+    prefix: Annotated[str, typer.Option(help="What the names of the tables begin with.")] = "holdfast_",
+    role: Annotated[
+        str, typer.Option(help="Also print the least rights for this role, in MySQL for this user: name or name@host.")
+    ] = "",
+) -> None:
+    """Print the SQL of the tables that Holdfast keeps in a database, for an administrator to run.
+
+    These are the tables of the locks, and the table of fences, which `lease.guard(connection)` uses. No database is
+    connected. The statements leave alone what is there already.
+
+    Exits with 0; 64: wrong usage.
+    """
+    print(schema_sql(database, schema, prefix, role), end="")
 
 
 quarantine = typer.Typer(rich_markup_mode=None)

@@ -51,7 +51,7 @@ def _print_tokens(lease: Lease, *, as_json: bool) -> None:
     if as_json:
         output.print_json([{"name": name, "token": token} for name, token in tokens.items()])
     for name, token in () if as_json else tokens.items():
-        output.print_line(name, token)
+        output.print_line(name, "-" if token is None else token)
     sys.stdout.flush()
     if sys.stdin is not None and sys.stdin.isatty():
         tell("held until Ctrl-D or a signal.")

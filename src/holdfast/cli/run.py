@@ -62,9 +62,10 @@ def run_job(client: Client, lock: AnyLock, job: Job) -> int:
 def _run_under(lease: Lease, job: Job, wakeups: Wakeups) -> int:
     lease.on_lost(lambda _loss: wakeups.wake())
     tokens = tokens_of(lease)
+    numbers = [tokens[name] for name in job.names]
     facts = {
         "HOLDFAST_NAME": "\n".join(job.names),
-        "HOLDFAST_TOKEN": "\n".join(str(tokens[name]) for name in job.names),
+        "HOLDFAST_TOKEN": None if None in numbers else "\n".join(map(str, numbers)),  # None: the store has no tokens
     }
     environment = {**os.environ, **job.environment, **facts}
     try:

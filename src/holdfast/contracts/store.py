@@ -53,6 +53,12 @@ class Capabilities:
     """Whether the store has `acquire_many`, which grants several names in one step."""
     shows_waiters: bool = True
     """Whether `inspect` shows who waits, so that deadlocks can be found."""
+    tokens: bool = True
+    """Whether the tokens of a name grow from grant to grant. If not, the protocol numbers leases by them, and users get
+    none. A store may set this in its own capabilities when it is opened."""
+    records: bool = True
+    """Whether the store keeps a record of each name. If not, it lists no names, keeps none from others after its lease
+    (no lock_delay, no min_hold), passes on no revocation requests, and shows no metadata of an owner (no elections)."""
 
 
 @dataclass(slots=True, frozen=True)

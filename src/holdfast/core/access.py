@@ -166,6 +166,8 @@ class StoreAccess:
 
     async def _open(self, until: float) -> None:
         self.channel = await self.store.open(self._deliver, until)
+        if self.events is not None:
+            self.events.tokens = self.store.capabilities.tokens
         self.opened = True
 
     def refuse_if_closed(self) -> None:

@@ -41,7 +41,7 @@ class LockEvent:
     owner: str
     """The owner of this client."""
     token: int = 0
-    """The fencing token of the lease; 0 if there is none yet."""
+    """The fencing token of the lease; 0 if there is none yet, or the store has none."""
     seconds: float = 0.0
     """A duration; `EventKind` says which."""
     detail: str = ""
@@ -55,6 +55,8 @@ class Events:
 
     def __init__(self, tell: Callable[[LockEvent], object], now: Callable[[], float], owner: str, prefix: str) -> None:
         """Pass events to `tell`, for locks of `owner` whose names in the store all begin with `prefix`."""
+        self.tokens = True
+        """Whether the store has fencing tokens; if not, every event has the token 0."""
         self._tell = tell
         self._now = now
         self._owner = owner
@@ -101,6 +103,7 @@ class Events:
         *,
         cause: BaseException | None = None,
     ) -> None:
+        token = token if self.tokens else 0
         try:
             self._tell(LockEvent(kind, name.removeprefix(self._prefix), self._owner, token, seconds, detail, cause))
         except (Exception, SystemExit):  # SystemExit would end the renewer's thread, or leave a lease without an owner

@@ -21,7 +21,7 @@ from holdfast.core.multi_acquire import LeaseGroup, Missed, acquire_all
 from holdfast.core.session import Session
 from holdfast.core.stop import Stop
 from holdfast.errors import ForkedLeaseError, LeaseLost, LockTimeout, UsageError
-from holdfast.lease import Acquiring, AsyncLoss, Loss, raise_or_note
+from holdfast.lease import NO_TOKENS, Acquiring, AsyncLoss, Loss, raise_or_note
 from holdfast.outcome import Outcome
 from holdfast.primitives.base import UNSET, Entered, LockBase, Sessions
 from holdfast.primitives.decorating import refuse_generator, title_of
@@ -54,7 +54,12 @@ class _MultiLeaseBase:
 
     @property
     def tokens(self) -> dict[str, int]:
-        """The fencing token of each name."""
+        """The fencing token of each name. Raises UsageError if the store has no fencing tokens."""
+        if not self._group.session.store.capabilities.tokens:
+            raise UsageError(NO_TOKENS)
+        return self._numbers()
+
+    def _numbers(self) -> dict[str, int]:
         return {name: lease.token for name, lease in zip(self._names, self._group.leases, strict=True)}
 
     @property
@@ -84,7 +89,7 @@ class _MultiLeaseBase:
         self._group.when_lost(callback)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.tokens} {self.state.value}>"
+        return f"<{type(self).__name__} {self._numbers()} {self.state.value}>"
 
     def __del__(self) -> None:
         group = getattr(self, "_group", None)  # an object whose making was interrupted has none

@@ -131,12 +131,24 @@ class LockOptions:
         if self.max_hold is not None:
             check_duration(self.max_hold, "max_hold (or None, for no limit)", able.min_ttl)
         self._check_min_hold()
+        if not able.records:
+            self._refuse_records()
         if self.detect_deadlock and not able.shows_waiters:
             raise UsageError(
                 "detect_deadlock is not available: this store does not know who waits. Make the lock without it, or "
                 "use another store, such as redis://host."
             )
         return self
+
+    def _refuse_records(self) -> None:
+        """Raise UsageError for options that need a store with a record of each name."""
+        given = {"lock_delay": self.lock_delay, "min_hold": self.min_hold, "on_revoke": self.on_revoke}
+        for option, value in given.items():
+            if value:
+                raise UsageError(
+                    f"{option} is not available: this store keeps no record of a name beside its lock. Make the lock "
+                    "without it, or use another store, such as redis://host."
+                )
 
     def _check_min_hold(self) -> None:
         check_duration(self.min_hold, "min_hold")

@@ -39,6 +39,8 @@ POSTGRESQL = (
     "holdfast.stores.postgresql.threads",
     "holdfast.stores.postgresql.aio",
     "holdfast.stores.postgresql.database",
+    "holdfast.stores.postgresql.advisory",
+    "holdfast.stores.sql.session_locks",
     "holdfast.stores.sql.store",
 )
 MYSQL = (

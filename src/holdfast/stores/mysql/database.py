@@ -1,11 +1,12 @@
 """The tables of Holdfast in a MySQL or MariaDB database: each operation is one round trip as a rule."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from typing import Any
 
 from holdfast.contracts.deadlines import MICROS, micros
-from holdfast.contracts.messages import AcquireRequest, Notification, RenewRequest
+from holdfast.contracts.messages import AcquireRequest, Notification, Queued, RenewRequest
 from holdfast.contracts.runtime import Runtime
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.stores import table_codec
@@ -34,6 +35,8 @@ SCHEMA_LOCK = "SELECT GET_LOCK('holdfast schema', 20)"
 
 class MySqlDatabase:
     """One client's access to the tables."""
+
+    queues = False
 
     def __init__(self, runtime: Runtime, deployment: MySqlDeployment, make_link: MakeMySqlLink) -> None:
         """Prepare; nothing is connected yet."""
@@ -66,7 +69,7 @@ class MySqlDatabase:
 
     # -- operations ----------------------------------------------------------------------------------------
 
-    async def acquire(self, request: AcquireRequest, until: float) -> int | SqlSnapshot:
+    async def acquire(self, request: AcquireRequest, until: float) -> int | Queued | SqlSnapshot:
         """Grant a plain row that is free."""
         acquire = self._do.acquire(request)
         if (result := (await self._run([acquire], until))[0]).changed:
@@ -100,18 +103,21 @@ class MySqlDatabase:
 
     async def read(self, names: Sequence[str], until: float) -> SqlSnapshot:
         """Return a snapshot of the rows of some names."""
-        statement = self._do.read(names)
+        statement = self._do.read(names, self._longest_ttl)
         result = (await self._run([statement], until))[0]
         for _ in range(2):
             if result.rows and result.rows[0][KNOWN]:
                 break
-            result = (await self._run([self._do.begin_quarantine(self._longest_ttl), statement], until))[1]
+            result = (await self._run([*self._do.begin_quarantine(self._longest_ttl), statement], until))[-1]
+        snapshot = self._snapshot(result, names)
+        if _needs_clock(snapshot):
+            snapshot.now = int((await self._run([self._do.clock], until))[0].rows[0][0])
+        return snapshot
+
+    def _snapshot(self, result: MySqlResult, names: Sequence[str]) -> SqlSnapshot:
         if not result.rows:
             raise StoreUnavailable(f"{self._deployment.title()}: the table of the settings is empty; make a new client")
         snapshot = read_snapshot(result, names)
-        if any(row.used_at > snapshot.now for row in snapshot.rows):
-            # Written after this statement began, or the clock stepped back: the step needs an instant after the read.
-            snapshot.now = int((await self._run([self._do.clock], until))[0].rows[0][0])
         if self._unguarded:
             snapshot.quarantined_until = 0
         return snapshot
@@ -132,27 +138,63 @@ class MySqlDatabase:
 
     async def write(self, write: SqlWrite, until: float) -> frozenset[str]:
         """Write rows, leave messages for their notifications, and wake those who sleep for them."""
+        makes, work, places = self._work_of(write, len(write.rows) if write.atomic and len(write.rows) > 1 else 0)
+        if len(work) > 1:
+            work = [BEGIN, *work, COMMIT]
+        before = len(makes) + (len(work) > 1)
+        results = await self._run([*makes, *work], until)
+        written = frozenset(name for name, place in places.items() if results[before + place].changed)
+        await self._wake(write, written, until)
+        return written
+
+    async def transact(self, names: Sequence[str], work: Callable[[SqlSnapshot], SqlWrite], until: float) -> bool:
+        """Lock rows, and write what `work` makes of them."""
+        read = [self._do.lock(names), self._do.read(names, self._longest_ttl), self._do.clock]
+        write, places, before, known = SqlWrite(0, 0, []), dict[str, int](), 0, True
+
+        def then(results: list[MySqlResult]) -> Sequence[str]:
+            nonlocal write, places, before, known
+            _, found, clock = results
+            snapshot = self._snapshot(found, names)
+            if not (known := bool(found.rows[0][KNOWN])):
+                return ()
+            if _needs_clock(snapshot):
+                snapshot.now = int(clock.rows[0][0])
+            write = work(snapshot)
+            makes, rest, places = self._work_of(write, len(write.rows))
+            before = len(makes)
+            return (*makes, *rest)
+
+        results = await self._repeated(lambda: self._link.transact(read, then, until), until)
+        if not known:
+            await self.read(names, until)  # which begins the quarantine
+            return False
+        written = frozenset(name for name, place in places.items() if results[before + place].changed)
+        await self._wake(write, written, until)
+        return len(written) == len(write.rows)
+
+    def _work_of(self, write: SqlWrite, atomic: int) -> tuple[list[str], list[str], dict[str, int]]:
+        """Return the statements that make missing rows, those that write, and which of these writes which row.
+
+        The rows come in the order of their names, so that two writers do not wait for each other. `atomic` is the
+        number of rows if all must be written or none, else 0.
+        """
         rows = sorted(write.rows, key=lambda row: row.name.encode())
-        work = [self._do.make(row.name, write.as_of + NEW_FOR) for row in rows if not row.version]
-        atomic = len(rows) if write.atomic and len(rows) > 1 else 0
+        makes = [self._do.make(row.name, write.as_of + NEW_FOR) for row in rows if not row.version]
+        work = [self._do.lock_all(rows)] if atomic else []
         places: dict[str, int] = {}
-        if begun := len(rows) > 1 or bool(write.notifications):
-            work.append(BEGIN)
-        if atomic:
-            work.append(self._do.lock_all(rows))
         for row in rows:
             places[row.name] = len(work)
-            work.append(self._do.write(row, atomic))
+            work.append(self._do.write(row, write.quarantined_since, atomic))
             told = write.notifications.get(row.name, ())
             work += [self._do.send(each.channel, table_codec.dump_notification(each)) for each in told]
-        if begun:
-            work.append(COMMIT)
-        results = await self._run(work, until)
-        written = frozenset(name for name, place in places.items() if results[place].changed)
+        return makes, work, places
+
+    async def _wake(self, write: SqlWrite, written: frozenset[str], until: float) -> None:
+        """End the sleep of those who have a message now."""
         if channels := {each.channel for name in written for each in write.notifications.get(name, ())}:
-            with suppress(StoreError):  # the rows are written, and a waiter that is not woken sleeps for no second more
+            with suppress(StoreError):  # the rows are written, and a waiter that is not woken sleeps for a second
                 await self._channel.wake(channels, until)
-        return written
 
     async def sweep(self, after: str, until: float) -> str:
         """Delete old rows among some that follow a name."""
@@ -169,10 +211,15 @@ class MySqlDatabase:
     # -- statements ----------------------------------------------------------------------------------------
 
     async def _run(self, statements: Sequence[str], until: float) -> list[MySqlResult]:
-        """Run statements; repeat them after a conflict with another transaction, which has undone them."""
+        return await self._repeated(lambda: self._link.run(statements, until), until)
+
+    async def _repeated(
+        self, work: Callable[[], Coroutine[Any, Any, list[MySqlResult]]], until: float
+    ) -> list[MySqlResult]:
+        """Carry out work; repeat it after a conflict with another transaction, for then nothing was done."""
         while True:
             try:
-                return await self._link.run(statements, until)
+                return await work()
             except MySqlServerError as error:
                 pause = 0.002 + 0.01 * self._runtime.random()
                 if error.code not in CONFLICTS or self._runtime.now() + pause >= until:
@@ -218,3 +265,12 @@ class MySqlDatabase:
                 f"{self._deployment.title()}: the tables have layout {layout}, and this version of Holdfast uses "
                 f"layout {LAYOUT}; use the same version of Holdfast everywhere, or another prefix"
             )
+
+
+def _needs_clock(snapshot: SqlSnapshot) -> bool:
+    """Tell whether the instant of a snapshot may lie before the read.
+
+    It is when the statement began. A row that was written since then, or before the clock stepped back, lies ahead of
+    it. A step must not take that for a step back, by which it would shorten a lease.
+    """
+    return any(row.used_at > snapshot.now for row in snapshot.rows)

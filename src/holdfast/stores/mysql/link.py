@@ -25,6 +25,7 @@ from holdfast.stores.mysql.errors import (
     unanswered,
 )
 from holdfast.stores.mysql.options import MySqlDeployment, place
+from holdfast.stores.sql.database import LOCKED_FOR
 from holdfast.transport.pool import ConnectionPool
 
 log = logging.getLogger("holdfast")
@@ -54,6 +55,11 @@ STARTED = {
 """The statement that tells when the server started, by whether it is MariaDB."""
 
 BEGIN, COMMIT, ROLLBACK = "START TRANSACTION", "COMMIT", "ROLLBACK"
+
+IMPATIENT = f"SET SESSION wait_timeout = {LOCKED_FOR:.0f}"
+PATIENT = "SET SESSION wait_timeout = DEFAULT"
+"""The server ends a session, and its transaction, whose client sends nothing for this long. Only MariaDB has a timeout
+of its own for transactions."""
 
 
 class MySqlLink(ABC):
@@ -89,10 +95,41 @@ class MySqlLink(ABC):
         Without `keep` the connection is closed then.
         """
         connection = await self._take(until)
+        undo = (ROLLBACK,) if BEGIN in statements else ()
+        results = await self._carry_out(connection, statements, undo, until)
+        if keep:
+            self._put_back(connection)
+        else:
+            self._discard(connection)
+        return results
+
+    async def transact(
+        self, first: Sequence[str], then: Callable[[list[MySqlResult]], Sequence[str]], until: float
+    ) -> list[MySqlResult]:
+        """Run statements in a transaction, and those that `then` makes of their results; return the results of these.
+
+        `then` does not wait. If it stands still nevertheless, the server ends the session after LOCKED_FOR.
+        """
+        connection = await self._take(until)
+        undo = (ROLLBACK, PATIENT)
+        results = await self._carry_out(connection, (IMPATIENT, BEGIN, *first), undo, until)
         try:
-            results = await connection.run(statements, until)
+            rest = then(results[2:])
+        except BaseException:
+            self._discard(connection)
+            raise
+        done = await self._carry_out(connection, (*rest, COMMIT, PATIENT), undo, until)
+        self._put_back(connection)
+        return done[:-2]
+
+    async def _carry_out(
+        self, connection: MySqlConnection, statements: Sequence[str], undo: Sequence[str], until: float
+    ) -> list[MySqlResult]:
+        """Run statements on a connection. If they fail, undo them and put it back, or close it; raise what it means."""
+        try:
+            return await connection.run(statements, until)
         except MySqlServerError as error:
-            await self._after_error(connection, error, until, begun=BEGIN in statements, keep=keep)
+            await self._after_error(connection, error, undo, until)
             raise
         except MySqlBroken as error:
             self._lose(connection)
@@ -100,25 +137,17 @@ class MySqlLink(ABC):
         except BaseException:
             self._discard(connection)
             raise
-        if keep:
-            self._put_back(connection)
-        else:
-            self._discard(connection)
-        return results
 
     async def _after_error(
-        self, connection: MySqlConnection, error: MySqlServerError, until: float, *, begun: bool, keep: bool
+        self, connection: MySqlConnection, error: MySqlServerError, undo: Sequence[str], until: float
     ) -> None:
         """Put a connection back after an error reply, without a transaction; or close it if it is of no use."""
         if error.code in USELESS:
             self._lose(connection)
             return
-        if not keep:
-            self._discard(connection)
-            return
         try:
-            if begun:
-                await connection.run((ROLLBACK,), until)
+            if undo:
+                await connection.run(undo, until)
         except (MySqlServerError, MySqlBroken):
             self._lose(connection)
         except BaseException:

@@ -3,6 +3,7 @@
 import re
 from importlib import resources
 
+from holdfast.fencing.schema import fences_ddl, fences_grants, fences_table, quoted_role
 from holdfast.table.times import LATEST, PROPOSAL_BOUND
 
 SCHEMA = resources.files("holdfast.stores.mysql").joinpath("schema.sql").read_text("utf-8")
@@ -51,10 +52,14 @@ def expand(sql: str, schema: str, prefix: str) -> str:
 
 
 def ddl(schema: str, prefix: str) -> str:
-    """Return the SQL that makes the tables, or leaves them as they are. It may be run again."""
+    """Return the SQL that makes the tables, or leaves them as they are. It may be run again.
+
+    The table of fences is for guards in transactions of the user's; no store uses it.
+    """
     plain = "\n".join(line for line in SCHEMA.splitlines() if not line.startswith("--"))
     made = f"CREATE DATABASE IF NOT EXISTS {quote(schema)};\n\n" if schema else ""
-    return made + expand(plain, schema, prefix).strip() + "\n"
+    fences = fences_ddl("mysql", fences_table(schema, prefix))
+    return f"{made}{expand(plain, schema, prefix).strip()}\n\n{fences}"
 
 
 def ddl_statements(prefix: str) -> list[str]:
@@ -63,11 +68,12 @@ def ddl_statements(prefix: str) -> list[str]:
 
 
 def grants(schema: str, prefix: str, role: str) -> str:
-    """Return the SQL that gives a user the least rights that a client needs."""
-    user = "'" + role.replace("\\", "\\\\").replace("'", "''") + "'@'%'"
+    """Return the SQL that gives a user, as `name` or `name@host`, the least rights that a client needs."""
+    user = quoted_role("mysql", role)
     rights = {
         "$names": "SELECT, INSERT, UPDATE, DELETE",
         "$meta": "SELECT, INSERT, UPDATE",
         "$messages": "SELECT, INSERT, DELETE",
     }
-    return "".join(f"GRANT {right} ON {expand(table, schema, prefix)} TO {user};\n" for table, right in rights.items())
+    store = "".join(f"GRANT {right} ON {expand(table, schema, prefix)} TO {user};\n" for table, right in rights.items())
+    return store + fences_grants("mysql", fences_table(schema, prefix), role)

@@ -49,13 +49,15 @@ ROW = (
 
 READ = (
     "SELECT $now, m.floor, m.quarantined_since, m.quarantined_until, "
-    "m.timeline = $timeline AND (m.started = $started OR $started = 0), "
+    "m.timeline = $timeline AND (m.started = $started OR $started = 0) "
+    "AND m.quarantined_until <= $now + GREATEST(m.longest_ttl, %(longest)d), "
     "IF(n.heads <> '', CONCAT_WS(' ', " + _HEAD + "), NULL), " + ROW + " "
     "FROM $meta AS m LEFT JOIN $names AS n ON n.name IN (%(names)s) WHERE m.one = 1"
 )
 
 KNOWN, NAME = 4, 6
-"""Columns of READ: whether this is the server that granted what the table says; the first column of the row."""
+"""Columns of READ: whether this is the server that granted what the table says, and no quarantine lasts longer than
+the longest lease from now on; the first column of the row."""
 
 ACQUIRE = (
     "UPDATE $names AS n JOIN $meta AS m ON m.one = 1 SET n.version = IF(n.version = 0, $now, n.version + 1), "
@@ -97,7 +99,8 @@ WRITE = (
     "holder = %(holder)s, ttl = %(ttl)d, lock_delay = %(lock_delay)d, granted_at = %(granted_at)d, "
     "expires_at = %(expires_at)d, last_released = %(last_released)s, tombstones = %(tombstones)s, "
     "used_at = %(used_at)d, idle_after = %(idle_after)d, state = %(state)s, heads = %(heads)s "
-    "WHERE name = %(name)s AND version = %(before)d%(if)s"
+    "WHERE name = %(name)s AND version = %(before)d%(if)s AND EXISTS (SELECT 1 FROM $meta AS m WHERE m.one = 1 "
+    "AND m.quarantined_since = %(since)d AND m.timeline = $timeline AND (m.started = $started OR $started = 0))"
 )
 
 SEND = (
@@ -116,12 +119,20 @@ class MySqlStatements:
         self._read, self._acquire, self._make = make(READ), make(ACQUIRE), make(MAKE)
         self._release, self._renew, self._write, self._send = make(RELEASE), make(RENEW), make(WRITE), make(SEND)
         self._same = make("SELECT COUNT(*) INTO @holdfast_same FROM $names WHERE %s FOR UPDATE")
+        self._lock = make("SELECT 1 FROM $names WHERE name IN (%s) ORDER BY name FOR UPDATE")
         self.look = make("SELECT layout, longest_ttl FROM $meta")
-        self._lengthen = make("UPDATE $meta SET longest_ttl = %d WHERE longest_ttl < %d")
+        self._lengthen = make(
+            "UPDATE $meta SET started = IF(longest_ttl = 0 AND started = 0, $started, started), longest_ttl = %d "
+            "WHERE longest_ttl < %d"
+        )
         self._begin_quarantine = make(
             "UPDATE $meta SET quarantined_since = $now, quarantined_until = $now + GREATEST(longest_ttl, %d), "
             "timeline = $timeline, started = IF($started = 0, started, $started) "
             "WHERE one = 1 AND NOT (timeline = $timeline AND (started = $started OR $started = 0))"
+        )
+        self._shorten_quarantine = make(
+            "UPDATE $meta SET quarantined_until = $now + GREATEST(longest_ttl, %d) "
+            "WHERE one = 1 AND quarantined_until > $now + GREATEST(longest_ttl, %d)"
         )
         self.clock = make("SELECT $now")
         self.end_quarantine = make("UPDATE $meta SET quarantined_until = 0 WHERE quarantined_until > 0")
@@ -144,9 +155,9 @@ class MySqlStatements:
 
     # -- names -------------------------------------------------------------------------------------------------
 
-    def read(self, names: Iterable[str]) -> str:
+    def read(self, names: Iterable[str], longest_ttl: int) -> str:
         """Return the rows of some names."""
-        return self._read % {"names": texts(names)}
+        return self._read % {"names": texts(names), "longest": longest_ttl}
 
     def acquire(self, request: AcquireRequest) -> str:
         """Grant a plain row that is free."""
@@ -177,9 +188,13 @@ class MySqlStatements:
             "ttl": renewal.ttl,
         }
 
-    def write(self, row: SqlRow, of: int = 0) -> str:
-        """Write a row that still has its version; if it is one `of` several, only if all of them have theirs."""
+    def write(self, row: SqlRow, since: int, of: int = 0) -> str:
+        """Write a row that still has its version; if it is one `of` several, only if all of them have theirs.
+
+        `since` is the quarantine of the snapshot: a server that may have forgotten grants since then writes nothing.
+        """
         return self._write % {
+            "since": since,
             "version": "version + 1" if row.version else expand("$now", "", ""),
             "counter": row.counter,
             "plain": row.plain,
@@ -199,6 +214,10 @@ class MySqlStatements:
             "before": row.version,
             "if": f" AND {SAME} = {of}" if of else "",
         }
+
+    def lock(self, names: Iterable[str]) -> str:
+        """Lock the rows of some names, in the order of the names."""
+        return self._lock % texts(names)
 
     def lock_all(self, rows: Iterable[SqlRow]) -> str:
         """Lock some rows, and count those that still have their versions."""
@@ -238,12 +257,12 @@ class MySqlStatements:
     # -- the server --------------------------------------------------------------------------------------------
 
     def lengthen(self, longest_ttl: int) -> str:
-        """Note the longest ttl of a client."""
+        """Note the longest ttl of a client; the first one of all also notes when the server started."""
         return self._lengthen % (longest_ttl, longest_ttl)
 
-    def begin_quarantine(self, longest_ttl: int) -> str:
-        """Begin a quarantine, unless another client has done so."""
-        return self._begin_quarantine % longest_ttl
+    def begin_quarantine(self, longest_ttl: int) -> tuple[str, str]:
+        """Begin a quarantine, unless another client has done so; shorten one that a clock's step back has stretched."""
+        return self._begin_quarantine % longest_ttl, self._shorten_quarantine % (longest_ttl, longest_ttl)
 
     # -- messages ----------------------------------------------------------------------------------------------
 

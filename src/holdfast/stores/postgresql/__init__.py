@@ -6,6 +6,7 @@ from urllib.parse import SplitResult
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Capabilities, Store, StoreSource
 from holdfast.stores.postgresql.options import (
+    ADVISORY,
     CONNECTIONS,
     MAX_TTL,
     OBSERVED,
@@ -54,6 +55,17 @@ def postgresql_url_source(parts: SplitResult) -> StoreSource:
 
 def capabilities_of(deployment: PgDeployment) -> Capabilities:
     """Return the capabilities of a store with these rules."""
+    if deployment.mode == ADVISORY:
+        return Capabilities(
+            min_ttl=0.05,
+            queue=False,
+            weights=False,
+            local=False,
+            span=1,
+            shows_waiters=False,
+            tokens=bool(deployment.sequence),
+            records=False,
+        )
     return Capabilities(
         min_ttl=0.05,
         queue=True,
@@ -75,5 +87,11 @@ def _make(deployment: PgDeployment, runtime: Runtime) -> Store:
     from holdfast.stores.sql.store import SqlStore
 
     link = PgThreadLink if runtime.form == "threads" else PgAsyncLink
+    if deployment.mode == ADVISORY:
+        from holdfast.stores.postgresql.advisory import PgAdvisoryLocks
+        from holdfast.stores.sql.session_locks import SessionLockStore
+
+        locks = PgAdvisoryLocks(runtime, deployment, link)
+        return SessionLockStore(deployment.title(), runtime, locks, capabilities_of(deployment))
     database = PgDatabase(runtime, deployment, link)
     return SqlStore(deployment.title(), runtime, database, capabilities_of(deployment))

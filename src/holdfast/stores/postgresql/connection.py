@@ -52,6 +52,8 @@ class PgConnection:
         self.used = 0.0
         self.pooled = False
         """Whether a pooler is between: then a statement may run in any session, and nothing can be prepared."""
+        self.label = ""
+        """The application name that was set for the session, if it was set after the connection was made."""
         self._pgconn = pgconn
         self._prepared: set[bytes] = set()
 
@@ -74,6 +76,11 @@ class PgConnection:
     def backend_pid(self) -> int:
         """The process of the session, as whoever took the connection says."""
         return self._pgconn.backend_pid
+
+    @property
+    def server_version(self) -> int:
+        """The version of the server, as 150004 for 15.4."""
+        return self._pgconn.server_version
 
     def is_stale(self) -> bool:
         """Tell whether the server has closed the connection.
@@ -117,6 +124,15 @@ class PgConnection:
             raise PgBroken(_text(error)) from error
         if (optional := statement.optional) and result.get_value(0, optional) is None:
             return [tuple([result.get_value(0, column) for column in range(optional)])]
+        return _table(result)
+
+    def execute_once(self, statement: PgStatement, params: Params) -> Generator[int, None, Table]:
+        """Run a statement that is rarely used, without preparing it. Raises PgServerError or PgBroken."""
+        try:
+            self._pgconn.send_query_params(statement.text, params)
+            result = yield from self._result()
+        except OperationalError as error:
+            raise PgBroken(_text(error)) from error
         return _table(result)
 
     def run_script(self, text: str) -> Generator[int, None, Table]:
@@ -203,7 +219,7 @@ SENTENCES = (
     ("role ", "28000"),
     ("database ", "3D000"),
 )
-"""What servers and libpq say when they refuse a connection, and the SQLSTATE of that; the first that fits counts."""
+"""What servers and libpq say when they refuse a connection, and the SQLSTATE of that. The first that fits counts."""
 
 
 def _reply_error(result: pq.abc.PGresult) -> Exception:

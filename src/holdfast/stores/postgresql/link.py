@@ -82,16 +82,16 @@ class PgLink(ABC):
 
     async def execute(self, statement: PgStatement, params: Params, until: float) -> Table:
         """Run a statement on a free connection; return its rows."""
-        connection = await self._take(until)
+        connection = await self.take(until)
         table = await self._carry_out(connection, connection.execute(statement, params), until)
-        self._put_back(connection)
+        self.put_back(connection)
         return table
 
     async def run_script(self, text: str, until: float) -> None:
         """Run several statements in one transaction."""
-        connection = await self._take(until)
+        connection = await self.take(until)
         await self._carry_out(connection, connection.run_script(text), until)
-        self._put_back(connection)
+        self.put_back(connection)
 
     async def transact(self, first: PgCall, then: Callable[[Table], PgCall | None], until: float) -> Table:
         """Run a statement, and in the same transaction the one that `then` makes of its rows; return the latter's rows.
@@ -99,7 +99,7 @@ class PgLink(ABC):
         It takes two round trips. The server ends the transaction if the client stands still for LOCKED_FOR between
         them. A connection on which anything fails is closed, which ends the transaction as well.
         """
-        connection = await self._take(until)
+        connection = await self.take(until)
         try:
             begin = f"{BEGIN}; {connection.spell_out(*first)}"
             call = then(await self.run(connection, connection.run_script(begin), until))
@@ -112,7 +112,7 @@ class PgLink(ABC):
             self._pool.discard(connection)
             self._free.set()
             raise
-        self._put_back(connection)
+        self.put_back(connection)
         return table
 
     async def _carry_out(self, connection: PgConnection, work: Generator[int, None, T], until: float) -> T:
@@ -123,31 +123,38 @@ class PgLink(ABC):
             if error.fatal or error.state in USELESS:
                 self._lose(connection)
             else:
-                self._put_back(connection)
+                self.put_back(connection)
             raise
         except PgBroken as error:
             self._lose(connection)
             raise unanswered(connection.place, error) from error
         except BaseException:
-            self._pool.discard(connection)
+            self.discard(connection)
             raise
 
     async def run(self, connection: PgConnection, work: Generator[int, None, T], until: float) -> T:
         """Run work on a connection. Raises PgServerError or PgBroken."""
         try:
-            mask = next(work)
-            while True:
-                await self._wait(connection, mask, until)
-                mask = work.send(None)
+            return await self.resume(connection, work, next(work), until)
         except StopIteration as end:
             result: T = end.value
             return result
         except TimeoutError as error:
             raise PgBroken("timed out") from error
 
+    async def resume(self, connection: PgConnection, work: Generator[int, None, T], mask: int, until: float) -> T:
+        """Go on with work that waits for `mask`. After a TimeoutError it may be resumed again."""
+        try:
+            while True:
+                await self._wait(connection, mask, until)
+                mask = work.send(None)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
     # -- connections ---------------------------------------------------------------------------------------
 
-    async def _take(self, until: float) -> PgConnection:
+    async def take(self, until: float) -> PgConnection:
         """Return a connection on which no reply is due: an idle one, a new one, or the next that is put back."""
         while True:
             if (now := self._runtime.now()) >= until:
@@ -163,12 +170,18 @@ class PgLink(ABC):
                 return await self._connect(until)
             await self._free.wait(min(until, now + LOOK_AGAIN))
 
-    def _put_back(self, connection: PgConnection) -> None:
+    def put_back(self, connection: PgConnection) -> None:
+        """Let others use a connection on which no reply is due."""
         self._pool.put_back(connection)
         self._free.set()
 
     def _lose(self, connection: PgConnection) -> None:
         self._pool.lose(connection)
+        self._free.set()
+
+    def discard(self, connection: PgConnection) -> None:
+        """Close a connection that was taken. Idempotent."""
+        self._pool.discard(connection)
         self._free.set()
 
     async def _connect(self, until: float) -> PgConnection:

@@ -21,7 +21,14 @@ MAX_TTL = 60.0
 
 STRICT, OBSERVED, OFF = "strict", "observed", "off"
 
+TABLE, ADVISORY = "table", "advisory"
+"""The modes: leases in the rows of a table; leases as advisory locks of sessions, without a table."""
+
+ONLY_TABLE = ("schema", "prefix", "max_ttl", "guard")
+"""The options of the mode with a table."""
+
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+SEQUENCE = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*\.)?[A-Za-z_][A-Za-z0-9_]*")
 LONGEST_IDENTIFIER = 40
 """PostgreSQL cuts names after 63 bytes, and a prefix has a name behind it."""
 
@@ -36,6 +43,12 @@ def _connections(text: str) -> int:
     if not 1 <= (count := number(text)) <= 1000:  # noqa: PLR2004 - far more than a server grants
         raise ValueError
     return count
+
+
+def _sequence(text: str) -> str:
+    if not SEQUENCE.fullmatch(text) or len(text) > 2 * LONGEST_IDENTIFIER:
+        raise ValueError
+    return text
 
 
 def identifier(key: str) -> Option:
@@ -67,6 +80,8 @@ OPTIONS: Mapping[str, Option] = {
     "connections": Option(_connections, "must be a number from 1 to 1000, as ?connections=4"),
     "max_ttl": Option(seconds(1.0, 1e7), "must be the longest ttl in use, in seconds, as ?max_ttl=60"),
     "guard": Option(one_of(STRICT, OBSERVED, OFF), "must be strict, observed or off, as ?guard=off"),
+    "mode": Option(one_of(TABLE, ADVISORY), "must be table or advisory, as ?mode=advisory"),
+    "sequence": Option(_sequence, "must be the name of a sequence, as ?sequence=app.holdfast_tokens"),
     **LIBPQ_OPTIONS,
 }
 """All options of a PostgreSQL URL."""
@@ -87,6 +102,9 @@ class PgDeployment:
     max_ttl: float = MAX_TTL
     """The longest ttl of this client, in seconds: how long a server that may have forgotten grants grants nothing."""
     guard: str = OBSERVED
+    mode: str = TABLE
+    sequence: str = ""
+    """The sequence of the tokens in the mode without a table; empty: `holdfast_tokens`, if there is one."""
 
     @property
     def strict(self) -> bool:
@@ -96,6 +114,8 @@ class PgDeployment:
     def title(self) -> str:
         """Return the URL without its secrets and options."""
         hosts = ",".join(place(host, port) for host, port in self.hosts)
+        if self.mode == ADVISORY:
+            return f"postgresql://{hosts}/{self.login.get('dbname', '')} (advisory locks)"
         tables = f"{self.schema}.{self.prefix}" if self.schema else self.prefix
         return f"postgresql://{hosts}/{self.login.get('dbname', '')} ({tables}*)"
 
@@ -113,6 +133,7 @@ def deployment_of(parts: SplitResult) -> PgDeployment:
     query = url.query([*OPTIONS, "host", "port"])
     folder, port = query.pop("host", None), query.pop("port", None)
     options = url.take(query, OPTIONS)
+    _check_mode(options)
     login: dict[str, str] = {key: options.pop(key) for key in LIBPQ_OPTIONS if key in options}
     if (given := url.login()) is not None:
         login["user"] = given.user
@@ -129,6 +150,17 @@ def deployment_of(parts: SplitResult) -> PgDeployment:
     if len(hosts) > 1:
         login.setdefault("target_session_attrs", "read-write")
     return PgDeployment(hosts, login, **options)
+
+
+def _check_mode(options: Mapping[str, Any]) -> None:
+    """Raise UsageError if an option belongs to the other mode."""
+    advisory = options.get("mode") == ADVISORY
+    for key in ONLY_TABLE if advisory else ("sequence",):
+        if key in options:
+            raise UsageError(
+                f"the option {key} of the PostgreSQL URL is {'not ' if advisory else ''}for ?mode=advisory, the mode "
+                "without a table. Leave one of the two out."
+            )
 
 
 def _folder(text: str) -> str:

@@ -3,6 +3,7 @@
 import re
 from importlib import resources
 
+from holdfast.fencing.schema import fences_ddl, fences_grants, fences_table
 from holdfast.stores.sql.rows import HEADS
 from holdfast.table.times import LATEST, MARGIN, PROPOSAL_BOUND, RETRY
 
@@ -57,9 +58,13 @@ def expand(sql: str, schema: str, prefix: str) -> str:
 
 
 def ddl(schema: str, prefix: str) -> str:
-    """Return the SQL that makes the tables and functions, or leaves them as they are. It may be run again."""
+    """Return the SQL that makes the tables and functions, or leaves them as they are. It may be run again.
+
+    The table of fences is for guards in transactions of the user's; no store uses it.
+    """
     plain = "\n".join(line for line in SCHEMA.splitlines() if not line.startswith("--"))
-    return _make_schema(schema) + expand(plain, schema, prefix).strip() + "\n"
+    fences = fences_ddl("postgresql", fences_table(schema, prefix))
+    return f"{_make_schema(schema)}{expand(plain, schema, prefix).strip()}\n\n{fences}"
 
 
 def _make_schema(schema: str) -> str:
@@ -74,4 +79,5 @@ def grants(schema: str, prefix: str, role: str) -> str:
     """Return the SQL that gives a role the least rights that a client needs."""
     usage = f"GRANT USAGE ON SCHEMA {quote(schema)} TO {quote(role)};\n" if schema else ""
     tables = expand("GRANT SELECT, INSERT, UPDATE, DELETE ON @names TO ", schema, prefix) + f"{quote(role)};\n"
-    return usage + tables + expand("GRANT SELECT, UPDATE ON @meta TO ", schema, prefix) + f"{quote(role)};\n"
+    meta = expand("GRANT SELECT, UPDATE ON @meta TO ", schema, prefix) + f"{quote(role)};\n"
+    return usage + tables + meta + fences_grants("postgresql", fences_table(schema, prefix), role)

@@ -53,6 +53,7 @@ END $$;
 
 -- Begin a quarantine if this server may have forgotten grants: it is not the one that this table was written at.
 -- A restart alone forgets nothing, because every commit of Holdfast waits for the log; `in_strict` doubts that, too.
+-- Also shorten a quarantine that a clock which stepped back has stretched.
 CREATE OR REPLACE FUNCTION @begin_quarantine(in_longest_ttl bigint, in_strict boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -63,6 +64,8 @@ BEGIN
         quarantined_since = @now,
         quarantined_until = @now + greatest(longest_ttl, in_longest_ttl)
     WHERE timeline <> @timeline OR (in_strict AND started <> @started);
+    UPDATE @meta SET quarantined_until = @now + greatest(longest_ttl, in_longest_ttl)
+    WHERE quarantined_until > @now + greatest(longest_ttl, in_longest_ttl);
 END $$;
 
 -- Have this transaction wait until its log is on disk, where the server's setting would not.
@@ -79,7 +82,12 @@ END $$;
 CREATE OR REPLACE FUNCTION @read(in_names text[], in_longest_ttl bigint, in_strict boolean) RETURNS SETOF @snapshot
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF EXISTS (SELECT FROM @meta WHERE timeline <> @timeline OR (in_strict AND started <> @started)) THEN
+    IF EXISTS (
+        SELECT FROM @meta
+        WHERE timeline <> @timeline
+            OR (in_strict AND started <> @started)
+            OR quarantined_until > @now + greatest(longest_ttl, in_longest_ttl)
+    ) THEN
         PERFORM @begin_quarantine(in_longest_ttl, in_strict);
     END IF;
     RETURN QUERY
@@ -134,7 +142,7 @@ BEGIN
             lock_delay = in_lock_delay,
             granted_at = @now,
             expires_at = @now + in_ttl,
-            used_at = @now,
+            used_at = greatest(n.used_at, @now),
             idle_after = @now + in_ttl + in_lock_delay
         FROM @meta AS m
         WHERE n.name = in_name
@@ -217,7 +225,7 @@ BEGIN
         request_id = '',
         holder = '',
         last_released = in_request_id,
-        used_at = @now,
+        used_at = greatest(used_at, @now),
         idle_after = @now
     WHERE name = in_name AND plain AND request_id = in_request_id AND expires_at > @now;
     released := FOUND;
@@ -302,8 +310,8 @@ BEGIN
         version = n.version + 1,
         ttl = greatest(n.ttl, r.ttl),
         expires_at = greatest(least(n.expires_at, @now + n.ttl), @now + r.ttl),
-        used_at = @now,
-        idle_after = greatest(n.expires_at, @now + r.ttl) + n.lock_delay
+        used_at = greatest(n.used_at, @now),
+        idle_after = greatest(least(n.expires_at, @now + n.ttl), @now + r.ttl) + n.lock_delay
     FROM unnest(in_names, in_request_ids, in_tokens, in_ttls) AS r (name, request_id, token, ttl)
     WHERE n.name = r.name AND n.plain AND n.request_id = r.request_id AND n.counter = r.token AND n.expires_at > @now
     RETURNING n.request_id;

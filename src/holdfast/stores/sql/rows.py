@@ -42,6 +42,7 @@ class SqlRow:
     tombstones: str = ""
     """The tombstones of a plain row, as JSON; empty if there are none."""
     used_at: int = 0
+    """Ahead of the clock if that stepped back, until a step has shortened what lasts too long because of it."""
     idle_after: int = 0
     state: str = ""
     """The whole state of a row that is not plain, as JSON."""

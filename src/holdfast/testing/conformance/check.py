@@ -28,6 +28,10 @@ class Check:
     """Whether only stores with weights give the guarantee."""
     multi_acquire: bool = False
     """Whether only stores that grant several names in one step give the guarantee."""
+    tokens: bool = False
+    """Whether only stores with fencing tokens give the guarantee, or it is told from them."""
+    records: bool = False
+    """Whether only stores that keep a record of each name give the guarantee."""
 
     def applies_to(self, capabilities: Capabilities, form: str) -> bool:
         """Tell whether a store with these capabilities must give this guarantee."""
@@ -37,6 +41,8 @@ class Check:
             (self.queue, capabilities.queue),
             (self.weights, capabilities.weights),
             (self.multi_acquire, capabilities.multi_acquire),
+            (self.tokens, capabilities.tokens),
+            (self.records, capabilities.records),
         )
         return all(has or not needed for needed, has in needs)
 
@@ -45,12 +51,18 @@ class Check:
 
 
 def check(
-    *, forms: tuple[str, ...] = API_FORMS, queue: bool = False, weights: bool = False, multi_acquire: bool = False
+    *,
+    forms: tuple[str, ...] = API_FORMS,
+    queue: bool = False,
+    weights: bool = False,
+    multi_acquire: bool = False,
+    tokens: bool = False,
+    records: bool = False,
 ) -> Callable[[Body], Check]:
     """Turn a function into a check; its docstring is the guarantee."""
 
     def make(body: Body) -> Check:
         guarantee = (body.__doc__ or "").strip()
-        return Check(body.__name__, guarantee, body, forms, queue, weights, multi_acquire)
+        return Check(body.__name__, guarantee, body, forms, queue, weights, multi_acquire, tokens, records)
 
     return make

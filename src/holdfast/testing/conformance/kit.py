@@ -211,6 +211,8 @@ class Kit(ABC):
         """Use `source`, in a namespace that nobody else uses."""
         self.source = source
         self.capabilities = source.capabilities
+        self.lists = source.capabilities.records
+        """Whether the store lists names."""
         self.short = max(SHORTEST_TTL, source.capabilities.min_ttl)
         """A ttl that expires during a check, in seconds."""
         self.space = f"conformance-{_random.getrandbits(64):016x}"

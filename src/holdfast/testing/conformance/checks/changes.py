@@ -22,7 +22,7 @@ MIN_HOLD = 0.3
 # -- min_hold ----------------------------------------------------------------------------------------------
 
 
-@check()
+@check(records=True)
 async def name_is_not_free_before_min_hold(kit: Kit) -> None:
     """A release before min_hold returns at once, but nobody else is granted the name until min_hold is over."""
     here, there = kit.client(), kit.client()
@@ -52,7 +52,7 @@ async def waiter_is_granted_when_min_hold_ends(kit: Kit) -> None:
     expect(kit.now() - before >= MIN_HOLD, "the waiter is not granted before min_hold")
 
 
-@check()
+@check(records=True)
 async def min_hold_does_not_delay_a_later_release(kit: Kit) -> None:
     """A lease that was held for longer than min_hold is free at once when it is released."""
     here, there = kit.client(), kit.client()
@@ -62,7 +62,7 @@ async def min_hold_does_not_delay_a_later_release(kit: Kit) -> None:
     expect(await there.lock("name", ttl=LONG).try_acquire() is not None, "the name is free")
 
 
-@check()
+@check(records=True)
 async def early_release_survives_a_lost_reply(kit: Kit) -> None:
     """An early release whose reply was lost is repeated, and keeps the name until min_hold as the first one did."""
     wire = FaultyWire()
@@ -207,7 +207,7 @@ async def resize_requires_the_current_capacity(kit: Kit) -> None:
 # -- revocation requests -----------------------------------------------------------------------------------------
 
 
-@check()
+@check(records=True)
 async def holder_is_notified_of_a_revocation_request_once(kit: Kit) -> None:
     """A revocation request names the holder, notifies it once, and ends no lease; a later lease is not notified."""
     here, judge = kit.client(owner="holder"), kit.client()
@@ -239,7 +239,7 @@ async def holder_is_notified_of_a_revocation_request_once(kit: Kit) -> None:
     expect(len(told) == 1, "the next lease is not notified")
 
 
-@check()
+@check(records=True)
 async def late_revocation_request_reaches_no_later_lease(kit: Kit) -> None:
     """A revocation request for an earlier lease that arrives late does not reach the next lease of the same client."""
     wire = FaultyWire()

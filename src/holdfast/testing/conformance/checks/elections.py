@@ -29,7 +29,7 @@ VALUES = (
 )
 
 
-@check()
+@check(records=True)
 async def leaders_follow_each_other(kit: Kit) -> None:
     """One candidate leads at a time; when it resigns, the next candidate leads, with a larger token."""
     here, there = kit.client(owner="here"), kit.client(owner="there")
@@ -54,7 +54,7 @@ async def leaders_follow_each_other(kit: Kit) -> None:
     expect(not second.is_leader and await first.leader() is None, "the release of the term is a resignation")
 
 
-@check()
+@check(records=True)
 async def published_value_arrives_unchanged(kit: Kit) -> None:
     """Other clients see every text of up to 4096 bytes that a leader publishes, unchanged, also after its campaign."""
     here, there = kit.client(owner="here"), kit.client()
@@ -75,7 +75,7 @@ async def published_value_arrives_unchanged(kit: Kit) -> None:
     await term.release()
 
 
-@check()
+@check(records=True)
 async def timed_out_candidate_leaves_nothing(kit: Kit) -> None:
     """A candidate that is not elected in time gets LockTimeout, which names the leader, and leaves nothing behind."""
     here, there = kit.client(owner="somebody"), kit.client()
@@ -91,7 +91,7 @@ async def timed_out_candidate_leaves_nothing(kit: Kit) -> None:
     expect(await here.names() == [], "no name is in use")
 
 
-@check(forms=("asyncio",))
+@check(forms=("asyncio",), records=True)
 async def cancelled_candidate_leaves_nothing(kit: Kit) -> None:
     """A campaign that is cancelled at any step leaves no leader and no candidate behind."""
     here, watcher = kit.client(), kit.client()
@@ -106,7 +106,7 @@ async def cancelled_candidate_leaves_nothing(kit: Kit) -> None:
             await kit.free(watcher, "boss")
 
 
-@check()
+@check(records=True)
 async def silent_leader_is_replaced(kit: Kit) -> None:
     """A silent leader is replaced when its lease has expired, and knows by then that it no longer leads."""
     wire = FaultyWire()
@@ -131,7 +131,7 @@ async def _refused(term: AsyncLeadership) -> bool:
     return False
 
 
-@check()
+@check(records=True)
 async def stuck_leader_is_replaced_at_max_hold(kit: Kit) -> None:
     """A live but stuck leader is replaced when `max_hold` has passed."""
     stuck = kit.client().election("boss", ttl=LONG, max_hold=kit.short)
@@ -141,7 +141,7 @@ async def stuck_leader_is_replaced_at_max_hold(kit: Kit) -> None:
     await follower.release()
 
 
-@check()
+@check(records=True)
 async def revoked_leader_is_notified(kit: Kit) -> None:
     """A leader whose name is revoked by force leads no more once it is notified, and cannot publish."""
     here, there = kit.client(), kit.client()
@@ -158,7 +158,7 @@ async def _not(holds: Callable[[], bool]) -> bool:
     return not holds()
 
 
-@check()
+@check(records=True)
 async def observers_see_every_change_of_leader(kit: Kit) -> None:
     """An observer sees the present leader first, then each change: another value, another leader, or none."""
     here, there = kit.client(owner="here"), kit.client()
@@ -181,7 +181,7 @@ async def _next(kit: Kit, seen: AsyncObservation) -> Leader | None:
     return await kit.start(lambda: anext(seen)).result()
 
 
-@check()
+@check(records=True)
 async def observers_can_be_stopped(kit: Kit) -> None:
     """An observation ends after its timeout, by `stop()`, and when its client is closed."""
     client, other = kit.client(), kit.client()

@@ -101,13 +101,16 @@ async def names_are_distinct(kit: Kit) -> None:
         expect(lease is not None, f"{name!r} is not another name's lock")
         if lease is not None:
             leases.append(lease)
-    expect(await there.names() == sorted(AWKWARD_NAMES), "names() lists every name as it was given")
+    expect(
+        not kit.lists or await there.names() == sorted(AWKWARD_NAMES),
+        "names() lists every name as it was given",
+    )
     for name in AWKWARD_NAMES:
         expect((await there.inspect(name)).name == name, f"inspect returns the name {name!r}")
         expect(await there.lock(name, ttl=20).try_acquire() is None, f"{name!r} is held for every client")
     for lease in leases:
         await lease.release()
-    expect(await there.names() == [], "names() lists no name that nobody uses")
+    expect(not kit.lists or await there.names() == [], "names() lists no name that nobody uses")
 
 
 @check()
@@ -119,14 +122,14 @@ async def namespaces_are_separate(kit: Kit) -> None:
         lease = await client.lock("name", ttl=20).try_acquire()
         expect(lease is not None, f"the name is free in namespace {space!r}")
     for client, space in zip(clients, spaces, strict=True):
-        expect(await client.names() == ["name"], f"names() lists namespace {space!r} alone")
+        expect(not kit.lists or await client.names() == ["name"], f"names() lists namespace {space!r} alone")
 
 
-@check()
+@check(records=True)
 async def inspect_and_names_show_holders_and_waiters(kit: Kit) -> None:
     """`inspect` and `names` show exactly the present holders and waiters."""
     here, there = kit.client(owner="holder"), kit.client(owner="waiter")
-    expect(await here.names() == [], "a name that was never used is not listed")
+    expect(not kit.lists or await here.names() == [], "a name that was never used is not listed")
     unused = await here.inspect("name")
     expect(not unused.holders, "a name that was never used has no holder")
     lease = await here.lock("name", ttl=20).acquire()
@@ -137,7 +140,7 @@ async def inspect_and_names_show_holders_and_waiters(kit: Kit) -> None:
     expect(view.last_token >= lease.token, "the last token is shown")
     expect(0 < holder.expires_in <= holder.ttl, "the remaining time of the lease is within its ttl")
     expect(lease.remaining() <= holder.expires_in + 1, "the store keeps the lease for at least the holder's time")
-    expect(await there.names() == ["name"], "a held name is listed")
+    expect(not kit.lists or await there.names() == ["name"], "a held name is listed")
     if kit.capabilities.queue:
         waiting = kit.start(lambda: there.lock("name", ttl=20).acquire(timeout=10))
         await kit.waiters(here, "name", 1)
@@ -150,4 +153,4 @@ async def inspect_and_names_show_holders_and_waiters(kit: Kit) -> None:
     view = await here.inspect("name")
     expect(not view.holders, "a released name has no holder")
     expect(not view.waiters, "a granted waiter is no longer shown as a waiter")
-    expect(await here.names() == [], "a name that nobody uses is not listed")
+    expect(not kit.lists or await here.names() == [], "a name that nobody uses is not listed")

@@ -10,7 +10,7 @@ LARGEST = 2**53
 """The largest integer that a double represents exactly: the numbers of every language can hold a token."""
 
 
-@check()
+@check(tokens=True)
 async def tokens_increase(kit: Kit) -> None:
     """Each grant of a name has a larger token than every grant before, whichever client is granted."""
     clients = [kit.client() for _ in range(3)]
@@ -23,7 +23,7 @@ async def tokens_increase(kit: Kit) -> None:
     expect(tokens == sorted(set(tokens)), f"tokens increase strictly: {tokens}")
 
 
-@check()
+@check(tokens=True)
 async def tokens_increase_under_contention(kit: Kit) -> None:
     """Tokens increase in the order in which holders enter, also across hand-offs from waiter to waiter."""
     tokens: list[int] = []
@@ -40,7 +40,7 @@ async def tokens_increase_under_contention(kit: Kit) -> None:
     expect(tokens == sorted(set(tokens)), f"tokens increase in the order of entry: {tokens}")
 
 
-@check()
+@check(tokens=True)
 async def tokens_increase_across_idleness(kit: Kit) -> None:
     """After a time in which nobody used a name and no client remembers it, its tokens still increase."""
     first = kit.client()
@@ -50,14 +50,14 @@ async def tokens_increase_across_idleness(kit: Kit) -> None:
     second = kit.client()
 
     async def idle() -> bool:
-        return await second.names() == []
+        return not (await second.inspect("name")).holders
 
     await kit.until(idle, "a name out of use")
     later = await second.lock("name", ttl=20).acquire()
     expect(later.token > lease.token, f"{later.token} follows {lease.token}")
 
 
-@check()
+@check(tokens=True)
 async def tokens_increase_across_expiry(kit: Kit) -> None:
     """The holder after a silent holder has a larger token, so that late writes can be refused."""
     wire = FaultyWire()

@@ -60,7 +60,7 @@ async def lease_of_a_waiter_lasts_its_whole_ttl(kit: Kit) -> None:
     expect_whole(kit, await waiting.result(), asked_at)
 
 
-@check()
+@check(tokens=True)
 async def silent_holder_loses_the_lease(kit: Kit) -> None:
     """A holder that cannot renew learns at its local deadline that its lease is lost, before anybody is granted."""
     wire = FaultyWire()
@@ -127,7 +127,7 @@ async def failed_renewal_is_no_loss(kit: Kit) -> None:
     expect(await lease.release() is Outcome.RELEASED, "the lease was held until its release")
 
 
-@check()
+@check(records=True)
 async def renewal_keeps_the_lease(kit: Kit) -> None:
     """A live holder keeps its lease beyond the ttl: the lease is renewed, and nobody else is granted meanwhile."""
     wire = FaultyWire()
@@ -193,7 +193,7 @@ async def lost_lease_cannot_be_extended(kit: Kit) -> None:
     expect(is_lost(lease), "the lease stays lost")
 
 
-@check()
+@check(tokens=True)
 async def max_hold_ends_the_lease(kit: Kit) -> None:
     """A lease lasts no longer than max_hold, so that a stuck holder loses the name, in the store as well."""
     here, there = kit.client(), kit.client()
@@ -218,7 +218,7 @@ async def _silent_lease(kit: Kit, *, lock_delay: float = 0.0) -> AsyncLease:
     return await kit.client(wire).lock("name", ttl=kit.short, lock_delay=lock_delay).acquire()
 
 
-@check()
+@check(records=True)
 async def lock_delay_follows_expiry_only(kit: Kit) -> None:
     """After an expiry nobody is granted for the lock delay; after a release the name is free at once."""
     there = kit.client()
@@ -254,7 +254,7 @@ async def release_returns_the_outcome(kit: Kit) -> None:
     theirs.check()
 
 
-@check()
+@check(tokens=True)
 async def release_is_idempotent(kit: Kit) -> None:
     """A repeated release returns the same outcome and does not touch the next holder."""
     here, there = kit.client(), kit.client()
@@ -265,7 +265,7 @@ async def release_is_idempotent(kit: Kit) -> None:
     await _untouched(there, theirs)
 
 
-@check()
+@check(tokens=True)
 async def late_release_harms_no_later_holder(kit: Kit) -> None:
     """The late release of an expired lease does not touch the next holder."""
     there = kit.client()
@@ -281,7 +281,7 @@ async def _untouched(client: AsyncClient, lease: AsyncLease) -> None:
     expect([holder.token for holder in view.holders] == [lease.token], "the new holder keeps the name")
 
 
-@check()
+@check(tokens=True)
 async def revoke_takes_the_name(kit: Kit) -> None:
     """`revoke` with force takes a name: its holder is notified, and the next waiter is granted a larger token."""
     here, there, judge = kit.client(owner="victim"), kit.client(), kit.client()
@@ -300,7 +300,7 @@ async def revoke_takes_the_name(kit: Kit) -> None:
     await _untouched(judge, theirs)
 
 
-@check()
+@check(tokens=True)
 async def revoke_takes_a_name_by_its_token(kit: Kit) -> None:
     """`revoke` with a token takes a name from the holder of that token only, not from an earlier or later holder."""
     here, judge = kit.client(), kit.client()
@@ -335,7 +335,7 @@ async def revoke_takes_a_permit_by_its_token(kit: Kit) -> None:
     expect(holders == {kept.token, theirs.token}, "the others keep their permits")
 
 
-@check()
+@check(records=True)
 async def revoked_token_is_fenced(kit: Kit) -> None:
     """The token of a revoked lease is smaller than the last token of the name, even if no holder followed."""
     here, judge = kit.client(), kit.client()

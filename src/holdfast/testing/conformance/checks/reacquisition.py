@@ -123,7 +123,7 @@ async def lost_lingering_lease_is_not_reused(kit: Kit) -> None:
     lease.check()
 
 
-@check()
+@check(tokens=True)
 async def reentrant_lock_is_reacquired_by_its_holder(kit: Kit) -> None:
     """The holder of a reentrant lock acquires it again, with the same token, and holds it until the last release."""
     here, there = kit.client(), kit.client()

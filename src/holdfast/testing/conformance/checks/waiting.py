@@ -234,7 +234,7 @@ async def old_notification_is_ignored(kit: Kit) -> None:
     expect(theirs.token > lease.token, "the waiter has a token of its own")
 
 
-@check()
+@check(tokens=True)
 async def lost_reply_loses_no_lease(kit: Kit) -> None:
     """An acquisition whose reply was lost is repeated and holds once; a release whose reply was lost still succeeds."""
     wire = FaultyWire()

@@ -1,0 +1,1 @@
+"""Tests of the guards of leases in resources."""

@@ -1,0 +1,1 @@
+"""Tests of the store in MySQL and MariaDB."""

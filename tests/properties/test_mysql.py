@@ -1,0 +1,37 @@
+"""The MySQL store answers as the grant table does, on a real server whose clock the test moves."""
+
+import pytest
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.properties import hunt, thorough
+from tests.properties.mysql_machine import WRONG_STATEMENTS, MySqlMachine, tables_by_hand
+from tests.servers import MariaDbServer
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweep when a history says so, and not by the real clock."""
+    monkeypatch.setattr("holdfast.stores.sql.store.SWEEP_ON", 1e9)
+
+
+def test_the_store_answers_as_the_grant_table_does(mariadb_server: MariaDbServer) -> None:
+    """In any history it gives the table's replies, sends its notifications and shows its views."""
+    with tables_by_hand(mariadb_server) as its:
+
+        class Machine(MySqlMachine):
+            tables = its
+
+        run_state_machine_as_test(Machine, settings=thorough(20, 40))
+
+
+@pytest.mark.timeout(900)  # some are met by few histories
+@pytest.mark.parametrize("wrong", WRONG_STATEMENTS)
+def test_a_wrong_statement_is_noticed(wrong: str, mariadb_server: MariaDbServer) -> None:
+    """A store with a bug in one statement does not answer as the table does."""
+    with tables_by_hand(mariadb_server, WRONG_STATEMENTS[wrong]) as its:
+
+        class Machine(MySqlMachine):
+            tables = its
+
+        with pytest.raises(AssertionError):
+            hunt(Machine, 300, 40, wrong)
