@@ -17,9 +17,10 @@ from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.postgresql import connection as connections
 from holdfast.stores.postgresql.aio import PgAsyncLink
 from holdfast.stores.postgresql.connection import PgStatement
+from holdfast.stores.postgresql.database import PgDatabase
 from holdfast.stores.postgresql.errors import PgServerError, to_store_error
 from holdfast.stores.postgresql.link import PgLink
-from holdfast.stores.postgresql.options import deployment_of
+from holdfast.stores.postgresql.options import PgDeployment, deployment_of
 from holdfast.stores.postgresql.threads import PgThreadLink
 from holdfast.testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play
@@ -212,6 +213,30 @@ def test_the_server_notices_that_a_client_gave_up(postgres_server: PostgresServe
         eventually(lambda: not postgres_server.clients(f"gave-up-{form}"), "the end of the session", 10.0)
 
     with_link(form, url, work)
+
+
+@pytest.mark.parametrize("form", API_FORMS)
+@pytest.mark.parametrize("state", ["40001", "40P01", "55P03"])
+def test_a_conflict_is_retried(form: str, state: str) -> None:
+    """A transaction that failed because of another one is tried again inside, for nothing was done."""
+    conflicts = [PgServerError(state, "conflict", fatal=False)] * 2
+
+    async def work(link: PgLink, runtime: Runtime) -> None:
+        async def execute(*_: object) -> list[tuple[bytes]]:
+            if conflicts:
+                raise conflicts.pop()
+            return [(b"1",)]
+
+        link.execute = execute  # type: ignore[method-assign, assignment]
+        deployment = deployment_of(urlsplit("postgresql://127.0.0.1"))
+
+        def make(_runtime: Runtime, _deployment: PgDeployment) -> PgLink:
+            return link
+
+        tables = PgDatabase(runtime, deployment, make)
+        assert await tables._run(ONE, (), runtime.now() + 10) == [(b"1",)]
+
+    with_link(form, "postgresql://127.0.0.1", work)
 
 
 @pytest.mark.parametrize("form", API_FORMS)

@@ -53,7 +53,8 @@ def test_an_interrupt_anywhere_loses_no_connection(thread_link: PgThreadLink, *,
 
 def test_two_threads_never_share_the_last_connection(thread_link: PgThreadLink) -> None:
     """Threads that ask for a connection at once open no more than there may be."""
-    most, started = [], threading.Barrier(8)
+    most: list[int] = []
+    started = threading.Barrier(8)
     dial = thread_link.dial
 
     async def slow_dial(until: float) -> object:
@@ -82,7 +83,9 @@ def test_a_cancellation_at_any_await_loses_no_connection(postgres_server: Postgr
     async def main() -> None:
         runtime = AsyncioRuntime()
         link = PgAsyncLink(runtime, deployment_of(urlsplit(f"{postgres_server.url}?connections=2")))
-        for at in count(1):
+        at = 0
+        while True:
+            at += 1
             link._pool.drop_idle()
             work = link.execute(PgStatement(f"s{at}", f"SELECT {at}"), (), runtime.now() + 10)
 
