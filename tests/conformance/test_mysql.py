@@ -51,6 +51,6 @@ class TestFactory(StoreConformance):
                 asyncio.get_running_loop()
             except RuntimeError:
                 return pymysql.Connection(**keywords)
-            return asyncmy.connect(**keywords)
+            return asyncmy.connect(**keywords)  # pyright: ignore[reportUnknownMemberType] - it has no types
 
         return mysql_source(connect, prefix="factory_")

@@ -198,7 +198,7 @@ def test_a_read_only_server_is_left_for_a_writable_one(mariadb_server: MariaDbSe
 
 
 def _many_connections(server: MariaDbServer) -> bool:
-    with suppress(pymysql.err.OperationalError):
+    with suppress(pymysql.OperationalError):
         return server.execute("SET GLOBAL max_connections = 151") == []
     return False
 
@@ -208,7 +208,7 @@ def test_too_many_connections_are_said(mariadb_server: MariaDbServer, name: str)
     with Client(mariadb_server.url, operation_timeout=2) as client:
         mariadb_server.execute("SET GLOBAL max_connections = 10")
         with ExitStack() as crowd:
-            with suppress(pymysql.err.OperationalError):
+            with suppress(pymysql.OperationalError):
                 for _ in range(20):
                     crowd.enter_context(mariadb_server.connect(USER, PASSWORD))
             with pytest.raises(StoreError, match="max_connections"):

@@ -21,13 +21,17 @@ with holdfast.Client(url, namespace="fair") as client:
     count, end = 0, time.monotonic() + float(sys.argv[3])
     while time.monotonic() < end:
         with client.lock("hot", ttl=60, timeout=60):
+            time.sleep(0.002)
             count += 1
     print(count, flush=True)
 """
 
 
 def test_processes_share_a_hot_lock_fairly(postgres_server: PostgresServer) -> None:
-    """Of eight processes the one that holds it least often does so at least 0.8 times as often as the other extreme."""
+    """Of eight processes the one that holds it least often does so at least 0.8 times as often as the other extreme.
+
+    Each holds it for two milliseconds, in which the others can join the queue however busy the machine is.
+    """
     command = [sys.executable, "-W", "error", "-c", PROCESS, postgres_server.url, "0", "8"]
     racers = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -84,8 +88,8 @@ def test_a_long_queue_stays_correct(postgres_server: PostgresServer) -> None:
     async def main() -> None:
         url = f"{postgres_server.url}?connections=4"
         async with (
-            AsyncClient(url, namespace="long", operation_timeout=20.0) as holder,
-            AsyncClient(url, namespace="long", operation_timeout=20.0) as client,
+            AsyncClient(url, namespace="long", operation_timeout=60.0) as holder,
+            AsyncClient(url, namespace="long", operation_timeout=60.0) as client,
         ):
             lease = await holder.lock("queue", TTL).acquire()
             order: list[int] = []

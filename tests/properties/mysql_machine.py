@@ -1,8 +1,8 @@
 """The MySQL store on a real server, whose clock is a row that the test writes."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 from uuid import uuid4
@@ -45,20 +45,20 @@ class MySqlTables:
 
 
 @contextmanager
-def tables_by_hand(server: MariaDbServer, *changes: tuple[str, str, str]) -> Iterator[MySqlTables]:
+def tables_by_hand(server: MariaDbServer, *changes: tuple[str, str, str]) -> Generator[MySqlTables]:
     """Make tables whose clock, timeline and start are a row that the test writes, with changes of the statements."""
     tables = MySqlTables(server)
     changed: dict[str, str] = {}
     for template, before, after in changes:
-        text = changed.get(template, getattr(statements, template))
+        text: str = changed.get(template) or getattr(statements, template)
         assert before in text, f"{template} does not say {before!r}"
         changed[template] = text.replace(before, after)
-    row = "(SELECT %s FROM " + tables.prefix + "clock)"
+    row = "(SELECT %s FROM " + tables.prefix + "clock)"  # noqa: S608 - a prefix of our own
     names = {f"${each}": row % each for each in ("now", "timeline", "started")}
     with (
         tables.connection,
         patch.dict(schema.TOKENS, names),
-        patch.multiple(statements, **changed) if changed else patch.dict({}),
+        _changed(changed),
         patch.object(database, "SWEEP_AT_MOST", 2),
     ):
         tables.execute("CREATE TABLE $clock (now BIGINT, timeline VARBINARY(20), started BIGINT) ENGINE = InnoDB")
@@ -66,6 +66,14 @@ def tables_by_hand(server: MariaDbServer, *changes: tuple[str, str, str]) -> Ite
         for statement in schema.ddl_statements(tables.prefix):
             tables.execute(statement)
         yield tables
+
+
+@contextmanager
+def _changed(templates: dict[str, str]) -> Generator[None]:
+    with ExitStack() as changes:
+        for template, text in templates.items():
+            changes.enter_context(patch.object(statements, template, text))
+        yield
 
 
 class MySqlMachine(SqlMachine):

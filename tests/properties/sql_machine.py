@@ -6,8 +6,8 @@ the database, and how a standby is promoted.
 
 # ruff: noqa: D102 - a rule's name says what happens
 
-from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
@@ -25,6 +25,9 @@ from holdfast.table.step import Step
 from simulation.sql.direct import DirectSqlDatabase, capabilities_of
 from simulation.sql.server import SqlRules, SqlServer
 from tests.properties.store_machine import NAMES, SECOND, VOTED, Client, StoreMachine, lengths, picks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LONGEST = 30 * SECOND
 """The longest ttl of all clients: shorter than some ttls that are asked for, and longer than others."""
