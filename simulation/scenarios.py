@@ -401,7 +401,7 @@ ON_ENSEMBLE = (
 )
 """The scenarios of an ensemble."""
 
-POSTGRESQL = "PostgreSQL"
+POSTGRESQL = "PostgreSQL, MySQL"
 
 
 def _on_sql(name: str) -> Scenario:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from holdfast.contracts.deadlines import seconds
-from holdfast.contracts.messages import AcquireRequest, NameView, RenewRequest, WithdrawRequest
+from holdfast.contracts.messages import AcquireRequest, NameView, ReleaseRequest, RenewRequest, WithdrawRequest
 from holdfast.contracts.store import Store
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.sql.database import SqlDatabase, SqlWrite
@@ -82,6 +82,7 @@ class SqlMachine(StoreMachine):
             if faster is not None:
                 outer = self.under_way[-1]
                 faster(given.rows[0].name)
+                self.begin()
                 for name, step in outer.items():
                     self.tell(name, step)
             return await write(given, until)
@@ -211,16 +212,21 @@ class SqlMachine(StoreMachine):
         for request in sorted(requests, key=lambda each: self.tokens[each.request_id]):
             self.keep(client, [RenewRequest(name, request.request_id, self.tokens[request.request_id], ttl, request)])
 
-    @rule(client=picks, what=st.sampled_from(["ask", "ask", "leave", "renew"]), pick=picks)
+    @rule(client=picks, what=st.sampled_from(["ask", "ask", "leave", "renew", "release", "fail over"]), pick=picks)
     def another_client_will_be_faster(self, client: int, what: str, pick: int) -> None:
         def be_faster(name: str) -> None:
             there: list[AcquireRequest] = [each for each in self.requests[-8:] if each.name == name]
+            if what == "fail over":
+                self.the_server_is_another_one(promoted=True)
+                return
             if what == "ask" or not there:
                 self.ask(client, name, SECOND, SECOND, 1, 1, 0, 0, True, 1, True)
                 return
             request = there[pick % len(there)]
             if what == "leave":
-                self.give_up(client, _withdraw(request))
+                self.give_up(client, WithdrawRequest(name, request.request_id, unsure=False))
+            elif what == "release":
+                self.let_go(client, ReleaseRequest(name, request.request_id, self.token(request)))
             else:
                 self.keep(client, [RenewRequest(name, request.request_id, self.token(request), SECOND)])
 
@@ -266,7 +272,3 @@ class SqlMachine(StoreMachine):
             self.floor = max(self.floor, self.states.pop(name).counter)
         for name in set(self.states) - before:
             self.states.pop(name)
-
-
-def _withdraw(request: AcquireRequest) -> WithdrawRequest:
-    return WithdrawRequest(request.name, request.request_id, unsure=False)
