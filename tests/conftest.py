@@ -62,6 +62,7 @@ THOROUGH = (
     "properties/test_stores.py::test_a_process_that_is_noted_too_early_is_noticed",
     "properties/test_stores.py::test_a_store_with_a_wrong_table_is_noticed",
     "properties/test_stores.py::test_a_wrong_script_is_noticed",
+    "properties/test_mysql.py::test_a_wrong_statement_is_noticed",
     "properties/test_sql_stores.py::test_wrong_sql_is_noticed",
     "redis/test_failover.py",
     "redis/test_faults",

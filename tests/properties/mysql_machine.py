@@ -176,3 +176,6 @@ WRONG_STATEMENTS: dict[str, tuple[str, str, str]] = {
     "silent clients seem to listen": ("READ", "IS NULL", "= -1"),
 }
 """Statements with a bug, each: the template, what it says, and what it says then."""
+
+FOUND_SOON = ("a lease that has not ended is taken", "a lock delay is forgotten", "a quarantine is not kept")
+"""Those that are looked for each time. The others take minutes each on a real server: set HOLDFAST_ALL_MUTANTS."""
