@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from holdfast.contracts.messages import Notification, NotificationKind
-from holdfast.contracts.runtime import Runtime, Task
+from holdfast.contracts.runtime import Event, Runtime, Task
 from holdfast.errors import StoreError
 from holdfast.stores import table_codec
 from holdfast.stores.mysql.connection import MySqlConnection
@@ -34,7 +34,10 @@ ANSWERING = 5.0
 """How long one attempt to connect, or a statement besides its sleep, may take, in seconds."""
 
 TEST_SLEEP = 2.0
-"""How long the sleep of the self-test would last, in seconds: a KILL QUERY must end it in half of that."""
+"""How long the sleep of the self-test lasts if nothing ends it, in seconds."""
+
+LONGEST_LOOK = 0.05
+"""The longest pause between two looks whether the sleep of the self-test has begun, in seconds."""
 
 SLEEPING = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = %d AND STATE LIKE 'User sleep%%'"
 """Tells whether a session of this user sleeps."""
@@ -55,6 +58,8 @@ class MySqlChannel:
         self._listener: Task | None = None
         self._closed = False
         self._closing = runtime.event()
+        self._delivered: set[int] = set()
+        """The ids of messages that were delivered, and may still be in the table."""
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
         """Listen; return the channel, or "" if no session can be woken here."""
@@ -136,42 +141,50 @@ class MySqlChannel:
         return bool(granted == 1)
 
     async def _test(self, connection: MySqlConnection, name: str, until: float) -> str:
-        """Sleep, and have the sleep ended by another connection as soon as it has begun."""
-        began = self._runtime.now()
-        waker = self._runtime.spawn(lambda: self._wake_once(connection, name, until), "mysql-self-test")
-        with suppress(MySqlServerError):
-            await connection.run((f"SELECT SLEEP({TEST_SLEEP:g})",), until)
-        slept = self._runtime.now() - began
-        await waker.join(until)
-        return "" if slept < TEST_SLEEP / 2 else "a KILL QUERY did not end its sleep"
+        """Sleep, and have another connection end the sleep; return "" if the server says that it was ended.
 
-    async def _wake_once(self, connection: MySqlConnection, name: str, until: float) -> None:
+        How long that took decides nothing: a machine may stand still.
+        """
+        length, over = min(TEST_SLEEP, (until - self._runtime.now()) / 2), self._runtime.event()
+        waker = self._runtime.spawn(lambda: self._wake_soon(connection, name, over, until), "mysql-self-test")
+        try:
+            ((ended,),) = (await connection.run((f"SELECT SLEEP({length:.3f})",), until))[0].rows
+        except MySqlServerError as error:
+            ended = error.code == INTERRUPTED
+        finally:
+            over.set()
+        await waker.join(until)
+        return "" if ended else "a KILL QUERY did not end its sleep"
+
+    async def _wake_soon(self, connection: MySqlConnection, name: str, over: Event, until: float) -> None:
         """End the sleep of the self-test once the server shows that it has begun."""
-        with suppress(StoreError):
-            for attempt in range(8):
-                await self._runtime.sleep(0.001 * 2**attempt)
-                with suppress(MySqlServerError):
-                    if (await self._link.run((SLEEPING % connection.session,), until))[0].rows[0][0]:
-                        await self.wake([name], until)
-                        return
+        pause = 0.001
+        with suppress(StoreError, MySqlServerError):
+            while not over.is_set():
+                await self._runtime.sleep(pause)
+                if (await self._link.run((SLEEPING % connection.session,), until))[0].rows[0][0]:
+                    await self.wake([name], until)
+                pause = min(2 * pause, LONGEST_LOOK)
 
     # -- a session -----------------------------------------------------------------------------------------
 
     async def _listen(self) -> None:
         """Listen until closed. Connect again when the session is lost, and report then that something was missed."""
         pause = FIRST_PAUSE
-        while not self._closed:
-            try:
-                connection = self._connection or await self._connect()
-                pause = FIRST_PAUSE
-                while not self._closed:
-                    await self._hear(connection)
-            except (StoreError, MySqlServerError, MySqlBroken) as error:
-                self._lose(error)
-                await self._closing.wait(self._runtime.now() + pause * (0.5 + self._runtime.random()))
-                pause = min(2 * pause, LONGEST_PAUSE)
-        if self._connection is not None:
-            self._connection.close()
+        try:
+            while not self._closed:
+                try:
+                    connection = self._connection or await self._connect()
+                    pause = FIRST_PAUSE
+                    while not self._closed:
+                        await self._hear(connection)
+                except (StoreError, MySqlServerError, MySqlBroken) as error:
+                    self._lose(error)
+                    await self._closing.wait(self._runtime.now() + pause * (0.5 + self._runtime.random()))
+                    pause = min(2 * pause, LONGEST_PAUSE)
+        finally:
+            if self._connection is not None:
+                self._connection.close()
 
     async def _connect(self) -> MySqlConnection:
         """Connect again, and report that notifications may have been missed."""
@@ -202,14 +215,17 @@ class MySqlChannel:
                 raise
         try:
             found = (await connection.run((self._do.messages(self.name, MESSAGES),), until))[0].rows
+            for number, payload in found:
+                if number not in self._delivered:
+                    self._delivered.add(number)
+                    self._take(bytes(payload))
             if found:
                 await connection.run((self._do.delete_messages(int(each[0]) for each in found),), until)
+                self._delivered.clear()
         except MySqlServerError as error:
             if error.code != INTERRUPTED:
                 raise
-            return  # meanwhile another message has come: all are read again
-        for _, payload in found:
-            self._take(bytes(payload))
+            # Another message has come meanwhile. Whether these are deleted is not known: they may be read again.
 
     def _take(self, payload: bytes) -> None:
         try:

@@ -1,0 +1,131 @@
+"""The channel of a client: each message is heard once, and a client whose session can't be woken polls."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from holdfast import Client
+from holdfast.contracts.messages import Notification, NotificationKind
+from holdfast.runtimes.threads import ThreadsRuntime, drive
+from holdfast.stores import table_codec
+from holdfast.stores.mysql.channel import MySqlChannel
+from holdfast.stores.mysql.connection import MySqlConnection
+from holdfast.stores.mysql.errors import INTERRUPTED, MySqlResult, MySqlServerError
+from holdfast.stores.mysql.link import MySqlLink
+from holdfast.stores.mysql.statements import MySqlStatements
+from holdfast.stores.mysql.threads import MySqlThreadLink
+from tests.servers import MariaDbServer
+
+TEST_TIMEOUT = 30.0
+
+
+class KilledSession(MySqlConnection):
+    """A session with one message, whose first DELETE is ended by KILL QUERY: before it, or after it is done."""
+
+    def __init__(self, *, done: bool) -> None:
+        """Have one message."""
+        super().__init__(None, "here", several=True)
+        told = Notification("", NotificationKind.GRANTED, "r1", 7)
+        self.messages: list[tuple[Any, ...]] = [(1, table_codec.dump_notification(told))]
+        self._kills = 1
+        self._done = done
+
+    async def run(self, statements: Sequence[str], until: float) -> list[MySqlResult]:
+        """Answer as the server does."""
+        del until
+        (statement,) = statements
+        if not statement.startswith("DELETE"):
+            return [MySqlResult(list(self.messages) if "payload" in statement else [(0,)], 1, 0)]
+        killed, self._kills = self._kills > 0, self._kills - 1
+        if not killed or self._done:
+            self.messages.clear()
+        if killed:
+            raise MySqlServerError(INTERRUPTED, "Query execution was interrupted")
+        return [MySqlResult((), 1, 0)]
+
+    async def _execute(self, text: str, results: list[MySqlResult], until: float) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def is_stale(self) -> bool:
+        """Return that it is not."""
+        return False
+
+    def _fileno(self) -> int:
+        return -1
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_message_is_delivered_once_whenever_the_session_is_woken(*, done: bool) -> None:
+    """A KILL QUERY that hits the DELETE of a message neither loses the message nor delivers it twice."""
+    runtime, session, heard = ThreadsRuntime(), KilledSession(done=done), list[Notification]()
+    channel = MySqlChannel(runtime, _no_link(), MySqlStatements("locks_"))
+    channel._deliver = heard.append
+    for _ in range(3):
+        drive(channel._hear(session))
+    assert [each.token for each in heard] == [7]
+    assert session.messages == []
+
+
+def _no_link() -> MySqlLink:
+    return MySqlThreadLink.__new__(MySqlThreadLink)
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """Keep what is logged."""
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        yield caplog
+
+
+def test_a_client_whose_session_cannot_be_woken_polls(
+    mariadb_server: MariaDbServer, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so once, opens within its operation timeout, and its waiters get their locks."""
+
+    async def end_nothing(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(MySqlChannel, "_end_sleep", end_nothing)
+    name = uuid4().hex
+    with Client(mariadb_server.url) as one, Client(mariadb_server.url) as other:
+        lease = one.lock(name, ttl=20).acquire()
+        tokens: list[int] = []
+        thread = threading.Thread(target=lambda: tokens.append(_take(other, name)))
+        thread.start()
+        until = time.monotonic() + TEST_TIMEOUT
+        while not one.inspect(name).waiters:
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        lease.release()
+        thread.join(TEST_TIMEOUT)
+        assert tokens[0] > lease.token
+    assert log.text.count("can be woken by KILL QUERY") == 2  # once a client
+
+
+def test_a_slow_machine_is_not_taken_for_a_proxy(
+    mariadb_server: MariaDbServer, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A self-test that is late with its KILL QUERY still finds that it works."""
+    end_sleep = MySqlChannel._end_sleep
+
+    async def end_late(channel: MySqlChannel, session: int, until: float) -> None:
+        time.sleep(1.2)  # noqa: ASYNC251 - in this runtime it is the thread that is late
+        await end_sleep(channel, session, until)
+
+    monkeypatch.setattr(MySqlChannel, "_end_sleep", end_late)
+    with Client(mariadb_server.url, operation_timeout=10) as client:
+        client.lock(uuid4().hex).acquire().release()
+    assert "can be woken" not in log.text
+
+
+def _take(client: Client, name: str) -> int:
+    with client.lock(name, ttl=20, timeout=TEST_TIMEOUT) as lease:
+        return lease.token
