@@ -1,13 +1,11 @@
 """The PostgreSQL store on a real server, whose clock is a row that the test writes."""
 
 import select
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 from uuid import uuid4
-
-import psycopg
 
 from holdfast.contracts.messages import Notification, NotificationKind
 from holdfast.runtimes.threads import ThreadsRuntime
@@ -23,6 +21,9 @@ from simulation.sql.server import SqlRules
 from tests.properties.sql_machine import SqlMachine
 from tests.properties.store_machine import Client
 from tests.servers import PostgresServer
+
+if TYPE_CHECKING:
+    import psycopg
 
 WITHIN = 20.0
 """Within how many seconds a notification comes that was sent."""
@@ -46,13 +47,14 @@ class Tables:
 
 
 @contextmanager
-def tables_with_clock(server: PostgresServer, *changes: tuple[str, str]) -> Iterator[Tables]:
+def tables_with_clock(server: PostgresServer, *changes: tuple[str, str]) -> Generator[Tables]:
     """Make tables whose clock, timeline and start are a row that the test writes, with changes of their SQL."""
     tables, text = Tables(server), schema.SCHEMA
     for before, after in changes:
         assert before in text, f"the schema does not say {before!r}"
         text = text.replace(before, after)
-    names = {f"@{each}": f"(SELECT {each} FROM {tables.prefix}clock)" for each in ("now", "timeline", "started")}
+    read = f"FROM {tables.prefix}clock)"
+    names = {f"@{each}": f"(SELECT {each} {read}" for each in ("now", "timeline", "started")}
     with tables.connection, patch.dict(schema.TOKENS, names), patch.object(schema, "SCHEMA", text):
         tables.execute("CREATE TABLE @clock (now bigint, timeline text, started bigint)")
         tables.execute("INSERT INTO @clock VALUES (1, '1', 1)")

@@ -6,14 +6,14 @@ the database, and how a standby is promoted.
 
 # ruff: noqa: D102 - a rule's name says what happens
 
-from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from holdfast.contracts.deadlines import seconds
-from holdfast.contracts.messages import AcquireRequest, NameView, RenewRequest, WithdrawRequest
+from holdfast.contracts.messages import AcquireRequest, NameView, ReleaseRequest, RenewRequest, WithdrawRequest
 from holdfast.contracts.store import Store
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.sql.database import SqlDatabase, SqlWrite
@@ -25,6 +25,9 @@ from holdfast.table.step import Step
 from simulation.sql.direct import DirectSqlDatabase, capabilities_of
 from simulation.sql.server import SqlRules, SqlServer
 from tests.properties.store_machine import NAMES, SECOND, VOTED, Client, StoreMachine, lengths, picks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LONGEST = 30 * SECOND
 """The longest ttl of all clients: shorter than some ttls that are asked for, and longer than others."""
@@ -72,18 +75,19 @@ class SqlMachine(StoreMachine):
 
     def meddled(self, database: SqlDatabase) -> SqlDatabase:
         """Have another client be faster than a write, when that is its turn."""
-        write = database.write
+        at_once = database.write
 
-        async def later(given: SqlWrite, until: float) -> frozenset[str]:
+        async def write_later(write: SqlWrite, until: float) -> frozenset[str]:
             faster, self.faster = self.faster, None
             if faster is not None:
                 outer = self.under_way[-1]
-                faster(given.rows[0].name)
+                faster(write.rows[0].name)
+                self.begin()
                 for name, step in outer.items():
                     self.tell(name, step)
-            return await write(given, until)
+            return await at_once(write, until)
 
-        database.write = later  # type: ignore[method-assign]
+        database.write = write_later  # type: ignore[method-assign]
         return database
 
     # -- what a real database does in its own way ----------------------------------------------------------
@@ -208,16 +212,21 @@ class SqlMachine(StoreMachine):
         for request in sorted(requests, key=lambda each: self.tokens[each.request_id]):
             self.keep(client, [RenewRequest(name, request.request_id, self.tokens[request.request_id], ttl, request)])
 
-    @rule(client=picks, what=st.sampled_from(["ask", "ask", "leave", "renew"]), pick=picks)
+    @rule(client=picks, what=st.sampled_from(["ask", "ask", "leave", "renew", "release", "fail over"]), pick=picks)
     def another_client_will_be_faster(self, client: int, what: str, pick: int) -> None:
         def be_faster(name: str) -> None:
             there: list[AcquireRequest] = [each for each in self.requests[-8:] if each.name == name]
+            if what == "fail over":
+                self.the_server_is_another_one(promoted=True)
+                return
             if what == "ask" or not there:
                 self.ask(client, name, SECOND, SECOND, 1, 1, 0, 0, True, 1, True)
                 return
             request = there[pick % len(there)]
             if what == "leave":
-                self.give_up(client, _withdraw(request))
+                self.give_up(client, WithdrawRequest(name, request.request_id, unsure=False))
+            elif what == "release":
+                self.let_go(client, ReleaseRequest(name, request.request_id, self.token(request)))
             else:
                 self.keep(client, [RenewRequest(name, request.request_id, self.token(request), SECOND)])
 
@@ -263,7 +272,3 @@ class SqlMachine(StoreMachine):
             self.floor = max(self.floor, self.states.pop(name).counter)
         for name in set(self.states) - before:
             self.states.pop(name)
-
-
-def _withdraw(request: AcquireRequest) -> WithdrawRequest:
-    return WithdrawRequest(request.name, request.request_id, unsure=False)
