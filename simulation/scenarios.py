@@ -43,6 +43,7 @@ ALLOWED_DRIFT = 0.0049
 EVERY_STORE = "every store but a quorum"
 EMBEDDED_STORES = "memory, SQLite"
 REDIS = "Redis"
+SERVERS = "Redis, PostgreSQL, MySQL"
 REDIS_WITHOUT_GUARD = 'Redis with `guard="off"`'
 OLD_HOLDER_TRUSTS = "the old holder still trusts its lease while a new holder is granted"
 
@@ -163,12 +164,14 @@ TABLED = (
         "errors or restart with their state, clocks drift by up to 1 % or step back, clients die or are paused",
         SAFE,
         NETWORK_FAULTS,
+        stores=SERVERS,
     ),
     Scenario(
         "weights",
         "The same, for semaphores and reader/writer names",
         SAFE,
         NETWORK_FAULTS,
+        stores=SERVERS,
         kinds=WEIGHTED,
     ),
     Scenario(
@@ -177,6 +180,7 @@ TABLED = (
         ALWAYS,
         Faults(loss=0.05, cancel=0.2, pauses=1, crashes=1, drift=0.2, clock_forward=4),
         {Invariant.BACKED: OLD_HOLDER_TRUSTS, Invariant.CLEAN: REAPPEARS_AFTER_STEP},
+        stores=SERVERS,
     ),
     Scenario(
         "amnesia",
@@ -401,7 +405,7 @@ ON_ENSEMBLE = (
 )
 """The scenarios of an ensemble."""
 
-POSTGRESQL = "PostgreSQL, MySQL"
+SQL_DATABASES = "PostgreSQL, MySQL"
 
 
 def _on_sql(name: str) -> Scenario:
@@ -411,7 +415,16 @@ def _on_sql(name: str) -> Scenario:
 
 
 STANDBY_PROMOTED = Faults(
-    loss=0.05, straggler=0.05, cancel=0.2, cuts=1, pauses=2, crashes=2, failovers=2, restarts=1, newcomers=1, delays=0.5
+    loss=0.05,
+    straggler=0.05,
+    cancel=0.2,
+    cuts=1,
+    pauses=2,
+    crashes=2,
+    failovers=2,
+    restarts=1,
+    newcomers=1,
+    delays=0.5,
 )
 """The faults around a failover. Late requests arrive at another primary than the one that they were sent to."""
 
@@ -424,11 +437,11 @@ ON_SQL = (
     _on_sql("force"),
     Scenario(
         "sql_failover",
-        "A standby that lags is promoted, and nobody reaches the old primary any more",
+        "A standby that lags is promoted while wall clocks agree, and nobody reaches the old primary any more",
         GUARDED,
         STANDBY_PROMOTED,
         {Invariant.CLEAN: WITHDRAWN_REAPPEARS},
-        f'{POSTGRESQL} with `guard="observed"` (the default) or `guard="strict"`',
+        f'{SQL_DATABASES} with `guard="observed"` (the default) or `guard="strict"`',
         sql=Sql(),
         bounded=True,
         kinds=ALL_KINDS,
@@ -436,11 +449,11 @@ ON_SQL = (
     ),
     Scenario(
         "sql_unguarded",
-        "A standby that lags is promoted, and nobody reaches the old primary any more",
+        "A standby that lags is promoted while wall clocks agree, and nobody reaches the old primary any more",
         FORGETFUL,
         STANDBY_PROMOTED,
         FORGOTTEN_GRANTS,
-        f'{POSTGRESQL} with `guard="off"`',
+        f'{SQL_DATABASES} with `guard="off"`',
         sql=Sql(guarded=False),
         ttls=SHORT_TTLS,
     ),

@@ -58,6 +58,7 @@ THOROUGH = (
     "postgresql/test_schema.py::test_starters_race_the_migration[30]",
     "properties/test_mutants.py",
     "properties/test_simulated_server.py",
+    "properties/test_sql_stores.py::test_wrong_sql_is_noticed",
     "properties/test_stores.py::test_a_file_that_forgets_is_noticed",
     "properties/test_stores.py::test_a_process_that_is_noted_too_early_is_noticed",
     "properties/test_stores.py::test_a_store_with_a_wrong_table_is_noticed",

@@ -23,7 +23,7 @@ from simulation.node import Node, StepWatcher
 from simulation.sql.direct import DirectSqlDatabase, capabilities_of
 from simulation.sql.server import SqlData, SqlMeta, SqlRules, SqlServer
 
-SKEW = 0.2
+SKEW = 0.02
 """By how many seconds the clocks of a primary and its standby may differ."""
 
 

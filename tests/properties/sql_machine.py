@@ -75,19 +75,19 @@ class SqlMachine(StoreMachine):
 
     def meddled(self, database: SqlDatabase) -> SqlDatabase:
         """Have another client be faster than a write, when that is its turn."""
-        write = database.write
+        at_once = database.write
 
-        async def later(given: SqlWrite, until: float) -> frozenset[str]:
+        async def write_later(write: SqlWrite, until: float) -> frozenset[str]:
             faster, self.faster = self.faster, None
             if faster is not None:
                 outer = self.under_way[-1]
-                faster(given.rows[0].name)
+                faster(write.rows[0].name)
                 self.begin()
                 for name, step in outer.items():
                     self.tell(name, step)
-            return await write(given, until)
+            return await at_once(write, until)
 
-        database.write = later  # type: ignore[method-assign, assignment]
+        database.write = write_later  # type: ignore[method-assign]
         return database
 
     # -- what a real database does in its own way ----------------------------------------------------------

@@ -7,13 +7,14 @@ from tests.simulated.lua_mutants import LUA_MUTANTS
 from tests.simulated.mutants import MUTANTS, Mutant
 from tests.simulated.ordered_mutants import ORDERED_MUTANTS
 from tests.simulated.quorum_mutants import QUORUM_MUTANTS
+from tests.simulated.sql_mutants import SQL_MUTANTS
 
 SEEDS = 2_000
 
 
 @pytest.mark.timeout(900)  # some need hundreds of runs to be met
 @pytest.mark.parametrize(
-    "mutant", [*MUTANTS, *LUA_MUTANTS, *QUORUM_MUTANTS, *ORDERED_MUTANTS], ids=lambda mutant: mutant.bug
+    "mutant", [*MUTANTS, *LUA_MUTANTS, *QUORUM_MUTANTS, *ORDERED_MUTANTS, *SQL_MUTANTS], ids=lambda mutant: mutant.bug
 )
 def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
     """Within 2,000 seeds a promise of the scenario is broken, whichever of them is looked at first."""
@@ -32,6 +33,6 @@ def _caught(mutant: Mutant) -> str:
 
 
 def test_there_are_enough_bugs() -> None:
-    """At least twenty bugs are planted in the protocol, and as many in the Lua, each of its own kind."""
-    for mutants in (MUTANTS, LUA_MUTANTS):
+    """At least twenty bugs are planted in the protocol, in the Lua and in the SQL, each of its own kind."""
+    for mutants in (MUTANTS, LUA_MUTANTS, SQL_MUTANTS):
         assert len({mutant.bug for mutant in mutants}) == len(mutants) >= 20

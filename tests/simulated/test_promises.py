@@ -23,6 +23,9 @@ NEVER_PROMISED = {
     "redis_emptied": {Invariant.EXCLUSION, Invariant.BACKED, Invariant.KEPT},
     "quorum_drift": {Invariant.EXCLUSION, Invariant.BACKED, Invariant.KEPT},
     "ordered_force": {Invariant.EXCLUSION, Invariant.BACKED, Invariant.KEPT},
+    "sql_clock_forward": {Invariant.EXCLUSION, Invariant.BACKED, Invariant.KEPT},
+    "sql_force": {Invariant.EXCLUSION, Invariant.BACKED, Invariant.KEPT},
+    "sql_unguarded": {Invariant.EXCLUSION, Invariant.BACKED, Invariant.KEPT, Invariant.CLEAN},
 }
 
 FAULTS = {
@@ -70,6 +73,12 @@ FAULTS["quorum"] = FAULTS["wire"]
 FAULTS["ordered_calm"] = FAULTS["calm"]
 FAULTS["ordered_wire"] = FAULTS["ordered_weights"] = FAULTS["wire"] - {"request repeated", "clock back"}
 FAULTS["ordered_force"] = FAULTS["force"]
+FAULTS["sql_calm"] = FAULTS["calm"]
+FAULTS["sql_wire"] = FAULTS["sql_weights"] = FAULTS["wire"]
+FAULTS["sql_clock_forward"] = FAULTS["clock_forward"]
+FAULTS["sql_force"] = FAULTS["force"]
+FAULTS["sql_failover"] = {"failover", "lease taken up again", "long lock delay", "message late"}
+FAULTS["sql_unguarded"] = {"failover"}
 FAULTS["redis_amnesia"] = FAULTS["amnesia"]
 """What must be seen to happen in a scenario, many times."""
 

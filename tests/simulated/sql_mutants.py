@@ -1,0 +1,201 @@
+"""Bugs to plant in the SQL store and in the simulated functions of its database, one at a time.
+
+Those of the functions are changes of the text of `simulation/sql/server.py`, which does what schema.sql does. A change
+whose text is not there any more is an error.
+"""
+
+# ruff: noqa: ANN401, D103 - each function is told by the bug that it plants, and replaces a method of any type
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from holdfast.stores.sql import store
+from holdfast.stores.sql.database import SqlWrite
+from holdfast.stores.sql.rows import SqlRow, row_of
+from holdfast.stores.sql.store import SqlStore
+from simulation import Faults, Plan
+from simulation.sql import node, server
+from tests.simulated.mutants import Mutant, Patch, replaced
+
+
+def rewritten(*changes: tuple[str, str]) -> Callable[[], Patch]:
+    """Return a way to plant changes of the simulated functions."""
+    text = inspect.getsource(server)
+    for before, after in changes:
+        assert before in text, f"the server does not say {before!r}"
+        text = text.replace(before, after)
+    names: dict[str, Any] = {"__name__": server.__name__}
+    exec(compile(text, "a wrong server", "exec"), names)  # noqa: S102 - it is our own text
+    return replaced(node, "SqlServer", names["SqlServer"])
+
+
+def sql(
+    bug: str,
+    *changes: tuple[str, str],
+    scenario: str = "wire",
+    aim: Callable[[Plan], Plan] = lambda plan: plan,
+    first: int = 0,
+) -> Mutant:
+    """Return a bug of the functions."""
+    return Mutant(bug, rewritten(*changes), (f"sql_{scenario}",), aim, first)
+
+
+def fail_over(plan: Plan) -> Plan:
+    """Have failovers while there are long leases and much to write."""
+    faults = Faults(failovers=2, straggler=0.1, pauses=2, cuts=1)
+    return replace(plan, clients=4, tasks=2, rounds=4, names=1, duration=5.0, faults=faults)
+
+
+def crowd(plan: Plan) -> Plan:
+    """Have many clients at one name, whose requests are late."""
+    faults = Faults(straggler=0.2, cancel=0.3, pauses=2, duplicate=0.1)
+    return replace(plan, clients=4, tasks=2, rounds=4, names=1, duration=4.0, faults=faults)
+
+
+def step_back(plan: Plan) -> Plan:
+    """Have the clock step back while leases last."""
+    faults = Faults(clock_back=2, crashes=3, disorder=5.0)
+    return replace(plan, clients=4, tasks=2, rounds=3, names=1, duration=4.0, faults=faults)
+
+
+def pause(plan: Plan) -> Plan:
+    """Have holders stand still until their leases have nearly run out."""
+    return replace(plan, clients=4, tasks=2, rounds=4, names=1, duration=4.0, faults=Faults(pauses=8))
+
+
+def die_with_long_delays(plan: Plan) -> Plan:
+    """Have holders die for whom nobody waits, and whose lock delays are long."""
+    return replace(plan, clients=2, tasks=1, rounds=6, names=1, duration=5.0, faults=Faults(crashes=6, delays=0.9))
+
+
+def die(plan: Plan) -> Plan:
+    """Have holders die, whose leases run out."""
+    return replace(plan, clients=4, tasks=2, rounds=4, names=1, duration=4.0, faults=Faults(crashes=6))
+
+
+# -- in the store ------------------------------------------------------------------------------------------
+
+
+async def believe(self: SqlStore, snapshot: Any, work: Any, until: float, *, atomic: bool = False) -> Any:
+    result, write = store._run(snapshot, work)
+    if write.rows:
+        write.atomic = atomic
+        await self._database.write(write, until)
+    return result
+
+
+def later(original: Any, snapshot: Any, work: Any) -> Any:
+    result, write = original(replace(snapshot, now=snapshot.now + 300_000), work)
+    return result, write
+
+
+def earlier(original: Any, snapshot: Any, work: Any) -> Any:
+    result, write = original(replace(snapshot, now=snapshot.now - 300_000), work)
+    return result, write
+
+
+def without_quarantine(original: Any, snapshot: Any, work: Any) -> Any:
+    return original(replace(snapshot, quarantined_until=0), work)
+
+
+def nobody_silent(original: Any, snapshot: Any, work: Any) -> Any:
+    return original(replace(snapshot, silent=frozenset()), work)
+
+
+def no_notifications(original: Any, snapshot: Any, work: Any) -> Any:
+    result, write = original(snapshot, work)
+    return result, SqlWrite(write.as_of, write.quarantined_since, write.rows)
+
+
+def nothing_changed(before: SqlRow, step: Any) -> SqlRow | None:
+    """Take a row for unchanged if its holder is the same."""
+    after = row_of(before.name, before.version, step.state)
+    return None if (after.request_id, after.counter) == (before.request_id, before.counter) else after
+
+
+def without_tombstones(original: Any, row: SqlRow, floor: int) -> Any:
+    state = original(row, floor)
+    state.tombstones = {}
+    return state
+
+
+def module(name: str, wrapper: Callable[..., Any]) -> Callable[[], Patch]:
+    """Return a way to replace a function that the store uses by `wrapper(original, ...)`."""
+    original = getattr(store, name)
+
+    def function(*args: Any) -> Any:
+        return wrapper(original, *args)
+
+    return replaced(store, name, function)
+
+
+SQL_MUTANTS: tuple[Mutant, ...] = (
+    Mutant("a step counts whether it was written or not", replaced(SqlStore, "_take", believe), ("sql_wire",), crowd),
+    Mutant("a step is taken later than its rows were read", module("_run", later), ("sql_wire",), pause),
+    Mutant("a step is taken before its rows were read", module("_run", earlier), ("sql_wire",)),
+    Mutant("a step heeds no quarantine", module("_run", without_quarantine), ("sql_failover",), fail_over),
+    Mutant("a step takes everybody for listening", module("_run", nobody_silent), ("sql_calm",), die),
+    Mutant("a step sends no notifications", module("_run", no_notifications), ("sql_calm",)),
+    Mutant("a waiter that asks again is not written", replaced(store, "_changed_row", nothing_changed), ("sql_wire",)),
+    Mutant("a plain row has no tombstones", module("state_of", without_tombstones), ("sql_wire",), crowd),
+    sql(
+        "a row is written whatever its version is",
+        ("return present.version == row.version", "return True"),
+        aim=crowd,
+    ),
+    sql(
+        "a write ignores a failover",
+        ("if self.is_new(rules) or write.quarantined_since != self.data.meta.quarantined_since:", "if False:"),
+        scenario="failover",
+        aim=fail_over,
+        first=212,
+    ),
+    sql(
+        "notifications are sent for what was not written",
+        (
+            "told = [each for row in written for each",
+            "told = [each for row in write.rows for each",
+        ),
+        aim=crowd,
+    ),
+    sql("no notification is sent", ("if each.channel in self.channels:", "if False:"), scenario="calm"),
+    sql("an acquire overtakes the queue", ("            row.plain\n            and (row", "            (row")),
+    sql("an acquire takes what is held", ("(row.expires_at <= now and row.lock_delay == 0)", "True")),
+    sql(
+        "an acquire ends a lease early", ("(row.expires_at <= now and", "(row.expires_at <= now + 300_000 and"), aim=die
+    ),
+    sql(
+        "an acquire heeds no lock delay",
+        ("row.expires_at <= now and row.lock_delay == 0", "row.expires_at <= now"),
+        scenario="failover",
+        aim=die_with_long_delays,
+    ),
+    sql("an acquire grants what was withdrawn", ("and request.request_id not in row.tombstones", "")),
+    sql(
+        "an acquire begins no quarantine",
+        ("            and not self.is_new(rules)\n", ""),
+        scenario="failover",
+        aim=fail_over,
+    ),
+    sql(
+        "an acquire heeds no quarantine",
+        ("            and meta.quarantined_until <= now\n", ""),
+        scenario="failover",
+        aim=fail_over,
+    ),
+    sql("an acquire repeats a token", ("row.counter + 1,", "row.counter,"), ("now if now <= LATEST else 0", "0")),
+    sql(
+        "an acquire makes tokens of the clock alone",
+        ("row.counter + 1,", "0,"),
+        aim=step_back,
+    ),
+    sql("a release ends any lease", ("row.request_id == request_id and row.expires_at > now", 'row.request_id != ""')),
+    sql("a renewal may shorten", ("max(min(row.expires_at, now + row.ttl), now + each.ttl)", "now + each.ttl // 2")),
+    sql(
+        "a quarantine is too short",
+        ("longest = now + max(meta.longest_ttl, rules.longest_ttl)", "longest = now + rules.longest_ttl // 2"),
+        scenario="failover",
+        aim=fail_over,
+    ),
+)
