@@ -78,37 +78,37 @@ def die(plan: Plan) -> Plan:
 
 
 async def believe(self: SqlStore, snapshot: Any, work: Any, until: float, *, atomic: bool = False) -> Any:
-    result, write = store._run(snapshot, work)
+    result, write = store._run(snapshot, work, queues=False)
     if write.rows:
         write.atomic = atomic
         await self._database.write(write, until)
     return result
 
 
-def later(original: Any, snapshot: Any, work: Any) -> Any:
-    result, write = original(replace(snapshot, now=snapshot.now + 300_000), work)
+def later(original: Any, snapshot: Any, work: Any, **rest: Any) -> Any:
+    result, write = original(replace(snapshot, now=snapshot.now + 300_000), work, **rest)
     return result, write
 
 
-def earlier(original: Any, snapshot: Any, work: Any) -> Any:
-    result, write = original(replace(snapshot, now=snapshot.now - 300_000), work)
+def earlier(original: Any, snapshot: Any, work: Any, **rest: Any) -> Any:
+    result, write = original(replace(snapshot, now=snapshot.now - 300_000), work, **rest)
     return result, write
 
 
-def without_quarantine(original: Any, snapshot: Any, work: Any) -> Any:
-    return original(replace(snapshot, quarantined_until=0), work)
+def without_quarantine(original: Any, snapshot: Any, work: Any, **rest: Any) -> Any:
+    return original(replace(snapshot, quarantined_until=0), work, **rest)
 
 
-def nobody_silent(original: Any, snapshot: Any, work: Any) -> Any:
-    return original(replace(snapshot, silent=frozenset()), work)
+def nobody_silent(original: Any, snapshot: Any, work: Any, **rest: Any) -> Any:
+    return original(replace(snapshot, silent=frozenset()), work, **rest)
 
 
-def no_notifications(original: Any, snapshot: Any, work: Any) -> Any:
-    result, write = original(snapshot, work)
+def no_notifications(original: Any, snapshot: Any, work: Any, **rest: Any) -> Any:
+    result, write = original(snapshot, work, **rest)
     return result, SqlWrite(write.as_of, write.quarantined_since, write.rows)
 
 
-def nothing_changed(before: SqlRow, step: Any) -> SqlRow | None:
+def nothing_changed(before: SqlRow, step: Any, **_rest: Any) -> SqlRow | None:
     """Take a row for unchanged if its holder is the same."""
     after = row_of(before.name, before.version, step.state)
     return None if (after.request_id, after.counter) == (before.request_id, before.counter) else after
@@ -124,8 +124,8 @@ def module(name: str, wrapper: Callable[..., Any]) -> Callable[[], Patch]:
     """Return a way to replace a function that the store uses by `wrapper(original, ...)`."""
     original = getattr(store, name)
 
-    def function(*args: Any) -> Any:
-        return wrapper(original, *args)
+    def function(*args: Any, **rest: Any) -> Any:
+        return wrapper(original, *args, **rest)
 
     return replaced(store, name, function)
 
