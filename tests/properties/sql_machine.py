@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from holdfast.contracts.deadlines import seconds
-from holdfast.contracts.messages import AcquireRequest, NameView, ReleaseRequest, RenewRequest, WithdrawRequest
+from holdfast.contracts.messages import AcquireRequest, NameView, ReleaseRequest, RenewRequest, Reply, WithdrawRequest
 from holdfast.contracts.store import Store
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.sql.database import SqlDatabase, SqlWrite
+from holdfast.stores.sql.polling import acquire_by_polling
 from holdfast.stores.sql.rows import row_of
 from holdfast.stores.sql.store import SqlStore
 from holdfast.stores.tabled import RETENTION
@@ -133,9 +134,13 @@ class SqlMachine(StoreMachine):
         step.listening = lambda channel: channel not in silent
         step.quarantined_since, step.quarantined_until = self.since, self.ends if self.guard != "off" else 0
 
+    def acquired(self, step: Step, request: AcquireRequest) -> Reply:
+        """Return the oracle's reply; a waiter without a channel is told to poll at other times."""
+        return step.acquire(request) if request.channel else acquire_by_polling(step, request)
+
     def prepare(self, client: int, steps: dict[str, Step], ttl: int | None) -> None:
         """Have a quarantine begin that is due; an acquire request has to do so by itself."""
-        if self.due and ttl is None:
+        if (self.due and ttl is None) or self.stepped_back:
             self.notice(client)
         self.begin()
         for name, step in steps.items():
@@ -184,7 +189,7 @@ class SqlMachine(StoreMachine):
 
     def keep(self, client: int, renewals: list[RenewRequest]) -> None:
         """Renew; a renewal of plain rows alone would not begin a quarantine that is due."""
-        if self.due:
+        if self.due or self.stepped_back:  # a clock that stepped back shortens a quarantine when it is read
             self.notice(client)
             self.begin()
         super().keep(client, renewals)

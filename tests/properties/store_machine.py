@@ -169,6 +169,10 @@ class StoreMachine(RuleBasedStateMachine):
     def prepare(self, client: int, steps: dict[str, Step], ttl: int | None) -> None:
         """Tell the oracle what it can't know."""
 
+    def acquired(self, step: Step, request: AcquireRequest) -> Reply:
+        """Return the oracle's reply to a request for one name."""
+        return step.acquire(request)
+
     def settle(self) -> None:
         """Return when all notifications have come."""
 
@@ -268,7 +272,7 @@ class StoreMachine(RuleBasedStateMachine):
                 client,
                 [request.name],
                 lambda store, until: store.acquire(request, until),
-                lambda steps: steps[request.name].acquire(deepcopy(request)),
+                lambda steps: self.acquired(steps[request.name], deepcopy(request)),
                 ttl=request.ttl + request.lock_delay,
             )
 
