@@ -13,6 +13,7 @@ from holdfast import Client
 from holdfast.contracts.messages import Notification, NotificationKind
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores import table_codec
+from holdfast.stores.mysql import channel as channels
 from holdfast.stores.mysql.channel import MySqlChannel
 from holdfast.stores.mysql.connection import MySqlConnection
 from holdfast.stores.mysql.errors import INTERRUPTED, MySqlResult, MySqlServerError
@@ -52,6 +53,9 @@ class KilledSession(MySqlConnection):
         raise NotImplementedError
 
     def close(self) -> None:
+        """Do nothing."""
+
+    def interrupt(self) -> None:
         """Do nothing."""
 
     def is_stale(self) -> bool:
@@ -124,6 +128,29 @@ def test_a_slow_machine_is_not_taken_for_a_proxy(
     with Client(mariadb_server.url, operation_timeout=10) as client:
         client.lock(uuid4().hex).acquire().release()
     assert "can be woken" not in log.text
+
+
+@pytest.mark.parametrize("woken", [0, 1])
+def test_a_client_closes_though_its_session_misses_the_first_wake_up(
+    mariadb_server: MariaDbServer, monkeypatch: pytest.MonkeyPatch, woken: int
+) -> None:
+    """A KILL QUERY that came just before the sleep is sent again; if none works, the connection is broken."""
+    monkeypatch.setattr(channels, "SLEEP", 600.0)
+    client = Client(mariadb_server.url)
+    client.lock(uuid4().hex).acquire().release()
+    wake, calls = MySqlChannel.wake, list[float]()
+
+    async def wake_later(channel: MySqlChannel, names: Sequence[str], until: float) -> None:
+        calls.append(until)
+        if woken and len(calls) > woken:
+            await wake(channel, names, until)
+
+    monkeypatch.setattr(MySqlChannel, "wake", wake_later)
+    closing = threading.Thread(target=client.close, daemon=True)
+    closing.start()
+    closing.join(TEST_TIMEOUT)
+    assert not closing.is_alive()
+    assert len(calls) > 1
 
 
 def _take(client: Client, name: str) -> int:

@@ -41,6 +41,10 @@ class MySqlAsyncConnection(MySqlConnection):
             transport.abort()
         self._raw.close()
 
+    def interrupt(self) -> None:
+        """Break it."""
+        self.close()
+
     def is_stale(self) -> bool:
         """Tell whether the server has closed the connection."""
         return bool(getattr(self._raw, "_stream_broken", False))

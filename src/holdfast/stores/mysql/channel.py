@@ -33,6 +33,12 @@ LONGEST_PAUSE = 2.0
 ANSWERING = 5.0
 """How long one attempt to connect, or a statement besides its sleep, may take, in seconds."""
 
+ENDING = 2.0
+"""For how long `close` waits for the end of the session, in seconds, before it breaks the connection."""
+
+WAKE_AGAIN = 0.1
+"""How long `close` waits before it ends the sleep again, in seconds."""
+
 TEST_SLEEP = 2.0
 """How long the sleep of the self-test lasts if nothing ends it, in seconds."""
 
@@ -90,11 +96,13 @@ class MySqlChannel:
         self._deliver = _ignore
         if self._listener is None:
             return
+        until = self._runtime.now() + ENDING
         with suppress(StoreError):
-            await self.wake([self.name], self._runtime.now() + SLEEP)
-        await self._listener.join(self._runtime.now() + 2 * SLEEP)
-        if not self._listener.ended() and self._connection is not None:
-            self._connection.close()
+            while not self._listener.ended() and self._runtime.now() < until:
+                await self.wake([self.name], until)  # again, because it may come just before the sleep
+                await self._listener.join(self._runtime.now() + WAKE_AGAIN)
+        if not self._listener.ended() and (connection := self._connection) is not None:
+            connection.interrupt()
 
     def abandon(self) -> None:
         """In a forked child: close its copy. The thread that listens is not here."""

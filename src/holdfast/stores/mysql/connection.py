@@ -59,6 +59,10 @@ class MySqlConnection(ABC):
         """Close it."""
 
     @abstractmethod
+    def interrupt(self) -> None:
+        """Break it, while another thread may wait for a reply on it: this one fails then, and closes it."""
+
+    @abstractmethod
     def is_stale(self) -> bool:
         """Tell whether the server has closed the connection."""
 

@@ -2,6 +2,7 @@
 
 import inspect
 import socket
+from contextlib import suppress
 from typing import Any
 
 import pymysql
@@ -37,6 +38,12 @@ class MySqlThreadConnection(MySqlConnection):
         """Close it."""
         force = getattr(self._raw, "_force_close", self._raw.close)
         force()
+
+    def interrupt(self) -> None:
+        """Break it. To close it would wait for the thread that reads."""
+        if (connected := getattr(self._raw, "_sock", None)) is not None:
+            with suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
 
     def is_stale(self) -> bool:
         """Tell whether the server has closed the connection."""
