@@ -121,7 +121,7 @@ def test_a_slow_machine_is_not_taken_for_a_proxy(
     end_sleep = MySqlChannel._end_sleep
 
     async def end_late(channel: MySqlChannel, session: int, until: float) -> None:
-        time.sleep(1.2)  # noqa: ASYNC251 - in this runtime it is the thread that is late
+        time.sleep(0.7)  # noqa: ASYNC251 - in this runtime it is the thread that is late
         await end_sleep(channel, session, until)
 
     monkeypatch.setattr(MySqlChannel, "_end_sleep", end_late)

@@ -247,6 +247,11 @@ def test_deadlocks_are_retried_inside(mariadb_server: MariaDbServer, name: str) 
     assert failed == []
 
 
+def _uptime(server: MariaDbServer) -> int:
+    ((_, seconds),) = server.execute("SHOW GLOBAL STATUS LIKE 'Uptime'")
+    return int(seconds)
+
+
 def test_a_restart_of_a_server_that_may_forget_begins_a_quarantine(tmp_path: Path, name: str) -> None:
     """The server does not wait for its disk, so after a crash it grants nothing until what it may have forgotten ends.
 
@@ -254,6 +259,7 @@ def test_a_restart_of_a_server_that_may_forget_begins_a_quarantine(tmp_path: Pat
     """
     with MariaDbServer(tmp_path) as server, Client(f"{server.url}?max_ttl=3", operation_timeout=5) as client:
         lease = client.lock(name, ttl=3).acquire()
+        eventually(lambda: _uptime(server) > 1)  # it says in whole seconds when it started
         server.kill()
         server.start()
         with pytest.raises(LockTimeout, match="quarantine"):

@@ -26,7 +26,7 @@ def database(mariadb_server: MariaDbServer) -> str:
 
 def use(url: str, name: str = "name") -> int:
     """Acquire and release a lock; return its token."""
-    with Client(url, operation_timeout=5) as client, client.lock(name, timeout=5) as lease:
+    with Client(url, operation_timeout=20) as client, client.lock(name, timeout=20) as lease:
         return lease.token
 
 

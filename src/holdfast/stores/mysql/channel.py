@@ -39,7 +39,7 @@ ENDING = 2.0
 WAKE_AGAIN = 0.1
 """How long `close` waits before it ends the sleep again, in seconds."""
 
-TEST_SLEEP = 2.0
+TEST_SLEEP = 1.0
 """How long the sleep of the self-test lasts if nothing ends it, in seconds."""
 
 LONGEST_LOOK = 0.05

@@ -52,7 +52,11 @@ STARTED = {
     True: _STARTED % "information_schema",
     False: _STARTED.replace("GLOBAL_STATUS", "global_status") % "performance_schema",
 }
-"""The statement that tells when the server started, by whether it is MariaDB."""
+"""The statement that tells when the server started, by whether it is MariaDB: in whole seconds.
+
+A restart within one second is not seen by it. It does no harm: the start before began a quarantine, unless the server
+was new.
+"""
 
 BEGIN, COMMIT, ROLLBACK = "START TRANSACTION", "COMMIT", "ROLLBACK"
 
