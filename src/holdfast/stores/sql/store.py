@@ -114,7 +114,6 @@ class SqlStore(TabledStore):
             batch = others[first : first + BATCH]
             said = await self._renew_by_steps(batch, until)
             replies.update(zip([each.request_id for each in batch], said, strict=True))
-        await self._sweep(until)
         return [replies[each.request_id] for each in renewals]
 
     async def _renew_by_steps(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
