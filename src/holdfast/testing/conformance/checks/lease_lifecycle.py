@@ -245,7 +245,10 @@ async def release_returns_the_outcome(kit: Kit) -> None:
     lease = await there.lock("name", ttl=LONG).acquire()
     expect(await lease.release() is Outcome.RELEASED, "a held lease is released")
     expired = await _silent_lease(kit)
+    ends_at = kit.now() + kit.short
     await kit.free(there, "name")
+    while (left := ends_at - kit.now()) > 0:  # a store whose clock stood still may end a lease before its client does
+        await kit.pause(left)
     expect(await expired.release() is Outcome.EXPIRED, "the release of an expired lease returns EXPIRED")
     followed = await _silent_lease(kit)
     theirs = await there.lock("name", ttl=LONG).acquire(timeout=TEST_TIMEOUT)
