@@ -98,16 +98,19 @@ def calls_pair(pgconn: Any) -> Pair:  # noqa: ANN401
     """Return the two statements of a pair of Holdfast on a name of its own. The tables must be there."""
     statements = import_module("holdfast.stores.postgresql.statements").PgStatements("", "holdfast_")
     acquire, release = statements.acquire, statements.release
+    pgconn.exec_(b"SET plan_cache_mode = force_generic_plan")
     for each in (acquire, release):
         pgconn.prepare(each.name, each.text)
     holder = pack_holder("holdfast_0123456789abcdef", "host/1234", notify_contended=True).encode()
     numbers = itertools.count(1)
-    others = (b"%d" % TTL, b"0", b"0", b"1000000", b"%d" % LONGEST_TTL, b"f")
+    lease = (b"%d" % TTL, b"0", b"0", b"1000000")
+    waiter = (b'"0123456789abcdef","holdfast_0123456789abcdef","host/1234"', b"holdfast_0123456789abcdef", b"4000000")
+    rules = (b"%d" % LONGEST_TTL, b"f")
 
     def pair() -> None:
         request_id = b"0123456789abcdef0123456789abcdef-%x" % next(numbers)
-        granted = pgconn.exec_prepared(acquire.name, (b"bare", request_id, holder, *others))
-        released = pgconn.exec_prepared(release.name, (b"bare", request_id, *others[-2:]))
+        granted = pgconn.exec_prepared(acquire.name, (b"bare", request_id, holder, *lease, *waiter, *rules))
+        released = pgconn.exec_prepared(release.name, (b"bare", request_id, *rules))
         assert int(granted.get_value(0, 0)) > 0  # noqa: S101 - else this is no floor
         assert released.get_value(0, 0) == b"t"  # noqa: S101
 
