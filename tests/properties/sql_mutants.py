@@ -109,7 +109,6 @@ FOUND_SOON = (
     "acquire: joins a queue twice",
     "acquire: overtakes the queue",
     "acquire: takes what is held",
-    "acquire: a lock delay is no matter",
     "acquire: a quarantine is no matter",
     "release: does not wake the waiter",
 )
