@@ -6,6 +6,7 @@ the database, and how a standby is promoted.
 
 # ruff: noqa: D102 - a rule's name says what happens
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,8 @@ class SqlMachine(StoreMachine):
         self.guard = "off"
         self.tokens: dict[str, int] = {}
         """By request: the token by which it ever held."""
+        self.delays: dict[str, int] = {}
+        """By request: the lock delay of its lease."""
         self.due = False
         """Whether the next request that reads begins a quarantine."""
         self.since, self.ends = 0, 0
@@ -133,6 +136,12 @@ class SqlMachine(StoreMachine):
         silent = {channel for channel in heads if channel not in open_channels}
         step.listening = lambda channel: channel not in silent
         step.quarantined_since, step.quarantined_until = self.since, self.ends if self.guard != "off" else 0
+        for holder in step.state.holders:  # a renewal that was forgotten might have lasted until the quarantine ends
+            delay = self.delays.setdefault(holder.request_id, holder.lock_delay)
+            ran_out, renewed_at = holder.expires_at <= step.now, holder.expires_at - holder.ttl
+            if delay and ran_out and renewed_at < self.since:
+                delay += max(0, step.quarantined_until - holder.expires_at)
+            holder.lock_delay = delay
 
     def acquired(self, step: Step, request: AcquireRequest) -> Reply:
         """Return the oracle's reply; a waiter without a channel is told to poll at other times."""
@@ -154,6 +163,13 @@ class SqlMachine(StoreMachine):
             self.faster = None
         for step in steps.values():
             self.tokens |= {holder.request_id: holder.token for holder in step.state.holders}
+
+    def view(self, name: str) -> NameView:
+        """Return what the oracle shows. Nothing is written: afterwards it knows what it knew before."""
+        before = deepcopy(self.states.get(name, NameState(self.floor)))
+        view = super().view(name)
+        self.states[name] = before
+        return view
 
     def notice(self, client: int) -> None:
         """Have a client read a row."""

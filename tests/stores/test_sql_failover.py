@@ -1,18 +1,24 @@
-"""What a standby that was promoted does with a write whose rows were read from the primary before it."""
+"""What a promoted standby does with a write whose rows were read from the primary, and with a lease that ran out."""
 
 from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
 
-from holdfast.contracts.messages import AcquireRequest
+from holdfast.contracts.messages import AcquireRequest, Granted
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.postgresql.database import PgDatabase
 from holdfast.stores.postgresql.options import PgDeployment
 from holdfast.stores.postgresql.threads import PgThreadLink
 from holdfast.stores.sql.database import SqlWrite
 from holdfast.stores.sql.rows import SqlRow
+from holdfast.stores.sql.store import SqlStore
+from simulation.sql.direct import capabilities_of
+from simulation.sql.server import SqlRules
 from tests.servers import PostgresServer
+
+MAX_TTL = 60_000_000
+"""The length of a quarantine, in microseconds."""
 
 
 def soon() -> float:
@@ -60,3 +66,26 @@ def test_a_promoted_standby_writes_no_row_that_was_read_before(
     request = AcquireRequest("name", "mine", "", "somebody", 1_000_000, 1, 1)
     granted = drive(database.acquire(request, soon()))
     assert not isinstance(granted, int) or "timeline" not in failover
+
+
+@pytest.mark.parametrize("promoted", [True, False])
+def test_a_lock_delay_begins_after_the_quarantine_if_renewals_may_be_forgotten(
+    database: PgDatabase, postgres_server: PostgresServer, promoted: bool
+) -> None:
+    """A lease that has run out for the promoted standby may have been renewed at the primary until it died."""
+    store = SqlStore("here", ThreadsRuntime(), database, capabilities_of(SqlRules(MAX_TTL)))
+    request = AcquireRequest("name", "mine", "", "somebody", 20_000_000, 1, 1, lock_delay=10_000_000)
+    assert isinstance(drive(store.acquire(request, soon())), Granted)
+    prefix = database._deployment.prefix
+    changes = "expires_at = expires_at - 21000000, granted_at = granted_at - 21000000"
+    postgres_server.execute(f'UPDATE "{prefix}names" SET {changes}')  # noqa: S608 - the test's own text
+    if promoted:
+        postgres_server.execute(f"UPDATE \"{prefix}meta\" SET timeline = 'another'")  # noqa: S608 - as above
+    view = drive(store.inspect("name", soon()))
+    assert not view.holders
+    if promoted:
+        assert view.quarantined_for > 50
+        assert view.blocked_for == pytest.approx(view.quarantined_for + 10)
+    else:
+        assert not view.quarantined_for
+        assert 0 < view.blocked_for < 10

@@ -32,6 +32,7 @@ from holdfast.stores.sql.database import SqlDatabase, SqlSnapshot, SqlWrite
 from holdfast.stores.sql.polling import acquire_by_polling
 from holdfast.stores.sql.rows import SqlRow, is_plain_request, row_of, state_of
 from holdfast.stores.tabled import Steps, TabledStore
+from holdfast.table.state import NameState
 from holdfast.table.step import Step
 
 T = TypeVar("T")
@@ -187,7 +188,7 @@ def _run(snapshot: SqlSnapshot, work: Callable[[Steps], T], *, queues: bool) -> 
     """Take a step on a snapshot; return its result, and what is to be written."""
     rows = {row.name: row for row in snapshot.rows}
     steps = Steps(
-        lambda name: state_of(rows[name], snapshot.floor),
+        lambda name: _state_in(snapshot, rows[name]),
         snapshot.now,
         snapshot.now,
         lambda channel: channel not in snapshot.silent,
@@ -199,6 +200,20 @@ def _run(snapshot: SqlSnapshot, work: Callable[[Steps], T], *, queues: bool) -> 
     ]
     notifications = {name: step.notifications for name, step in steps.taken.items() if step.notifications}
     return result, SqlWrite(snapshot.now, snapshot.quarantined_since, changed, notifications)
+
+
+def _state_in(snapshot: SqlSnapshot, row: SqlRow) -> NameState:
+    """Return the state of a row of a snapshot.
+
+    A lease that has run out without a renewal since the quarantine began may have been renewed before it, and the
+    database has forgotten the renewal. So the lock delay of such a lease begins at the end of the quarantine.
+    """
+    state, now = state_of(row, snapshot.floor), snapshot.now
+    for holder in state.holders:
+        forgotten = holder.expires_at <= now and holder.expires_at - holder.ttl < snapshot.quarantined_since
+        if holder.lock_delay and forgotten:
+            holder.lock_delay += max(0, snapshot.quarantined_until - holder.expires_at)
+    return state
 
 
 def _changed_row(before: SqlRow, step: Step, *, queues: bool) -> SqlRow | None:
