@@ -233,6 +233,7 @@ MULTI_ACQUIRE = replace(
 
 REDIS_FORGETS = Faults(
     loss=0.05,
+    straggler=0.05,
     cancel=0.2,
     cuts=1,
     pauses=1,
@@ -283,7 +284,9 @@ ON_REDIS = (
         "redis_failback",
         "A former master, which did not restart, is promoted again without the grants since then",
         GUARDED,
-        Faults(loss=0.05, cancel=0.2, cuts=1, pauses=2, crashes=2, failbacks=2, newcomers=1, delays=0.5),
+        Faults(
+            loss=0.05, straggler=0.05, cancel=0.2, cuts=1, pauses=2, crashes=2, failbacks=2, newcomers=1, delays=0.5
+        ),
         {Invariant.CLEAN: WITHDRAWN_REAPPEARS},
         'Redis with `guard="observed"` (the default) or `guard="strict"`',
         redis=Redis(OBSERVED, copies=2),
@@ -294,7 +297,7 @@ ON_REDIS = (
         "redis_known",
         "Redis restarts with no data at all, and all its clients have used it before",
         GUARDED,
-        Faults(loss=0.05, cancel=0.2, cuts=1, pauses=2, crashes=2, amnesia=2, restarts=1, delays=0.5),
+        Faults(loss=0.05, straggler=0.05, cancel=0.2, cuts=1, pauses=2, crashes=2, amnesia=2, restarts=1, delays=0.5),
         {Invariant.CLEAN: WITHDRAWN_REAPPEARS},
         'Redis with `guard="observed"` (the default)',
         redis=Redis(OBSERVED, known=True),

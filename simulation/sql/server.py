@@ -234,5 +234,6 @@ class SqlServer:
     def end_quarantine(self, rules: SqlRules) -> float:
         """End the quarantine at once; return for how many seconds it would still have lasted."""
         now = self.read([], rules).now
-        until, self.data.meta.quarantined_until = self.data.meta.quarantined_until, 0
+        until = self.data.meta.quarantined_until
+        self.data.meta.quarantined_until = min(until, now)
         return max(0, until - now) / 1e6

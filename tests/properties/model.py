@@ -363,7 +363,8 @@ class Judge:
             assert request.wait
             assert request.capacity == taken.after.capacity or request.request_id in taken.stood
             assert answer.place == taken.stands.index(request.request_id)
-            assert answer.counter == taken.after.counter
+            least = taken.quarantined_until - taken.now + taken.wall if taken.quarantined_until else 0
+            assert answer.counter == max(taken.after.counter, least - 1)
             assert RETRY <= answer.retry_in <= max(RETRY, 2 * request.interval)
             assert answer.quarantine == taken.quarantine
         else:

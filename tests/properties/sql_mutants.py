@@ -20,6 +20,10 @@ WRONG_SQL: dict[str, Change] = {
         '                waiter ->> 3,\n                \'["granted"',
         "                'nobody',\n                '[\"granted\"",
     ),
+    "acquire: a push of a forgotten grant is no matter": (
+        "greatest(n.counter, CASE WHEN in_longest_ttl > 0 THEN m.quarantined_until - 1 ELSE 0 END)",
+        "n.counter",
+    ),
     "acquire: overtakes the queue": ("            AND n.plain\n", ""),
     "acquire: takes what is held": (_ACQUIRE_FREE, ""),
     "acquire: a lock delay is no matter": (

@@ -22,7 +22,7 @@ from simulation.redis import server as redis_server
 from simulation.redis.lua import source_of
 from tests.properties import hunt, mutants, thorough
 from tests.properties.redis_machine import RedisMachine, UptimeMachine
-from tests.properties.store_machine import SECOND, MemoryMachine, SqliteMachine, StoreMachine
+from tests.properties.store_machine import NAMES, SECOND, MemoryMachine, SqliteMachine, StoreMachine
 
 RETENTION = "TOMBSTONE, RETENTION = 30000000, 3600000000"
 """What the scripts say."""
@@ -52,6 +52,17 @@ def _keeping_for_ever(text: str) -> str:
 def test_a_store_answers_as_the_grant_table_does(machine: type[StoreMachine]) -> None:
     """In any history a store gives the table's replies, sends its notifications and shows its views."""
     run_state_machine_as_test(machine, settings=thorough(100, 40))
+
+
+def test_a_marker_is_mended_by_the_first_request_after_a_clock_stepped_back() -> None:
+    """Also by one that finds its name free, and need not look further."""
+    machine = UptimeMachine()
+    machine.choose_the_guard()
+    machine.time_goes_by(by=60 * SECOND)
+    machine.ask_for_several(capacity=1, client=0, count=1, names=[*NAMES], span=1, ttl=1000, wait=True, weight=1)
+    machine.wall_clock_steps(by=1)
+    machine.ask_for_a_vote(base=0, client=0, proposal=0, span=1, ttl=1000, wait=True)
+    machine.teardown()
 
 
 def _has_to_fail(machine: type[StoreMachine], bug: str) -> None:
@@ -219,6 +230,8 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "up for too long": (UptimeMachine, "uptime_in_seconds:(-?%d+)') - 1)", "uptime_in_seconds:(-?%d+)'))"),
     "up whoever it was": (UptimeMachine, "if guard == 3 and known == '' and seen == '' then", "if guard == 3 then"),
     "stretched": (RedisMachine, "if marker[3] > now + marker[4] then", "if false then"),
+    "forgotten pushes": (RedisMachine, "math.max(counter, quarantine(0) - 1)", "counter"),
+    "forgotten pushes at once": (RedisMachine, "math.max(counter, quarantine_ends - 1)", "counter"),
     "asked again": (WAITING, "local refused = request == released or", "local refused ="),
     "silent": (WAITING, "if it and it[W_FRESH] >= now then", "if it then"),
     "stale": (WAITING, "it[W_FRESH] = now + it[W_WAITER_TTL]", ""),

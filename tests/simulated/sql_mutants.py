@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from holdfast.contracts.messages import Queued
 from holdfast.stores.sql import store
 from holdfast.stores.sql.database import SqlWrite
-from holdfast.stores.sql.rows import SqlRow, row_of
+from holdfast.stores.sql.rows import SqlRow, row_of, state_of
 from holdfast.stores.sql.store import SqlStore
 from simulation import Faults, Plan
 from simulation.sql import node, server
@@ -45,6 +46,18 @@ def fail_over(plan: Plan) -> Plan:
     """Have failovers while there are long leases and much to write."""
     faults = Faults(failovers=2, straggler=0.1, pauses=2, cuts=1)
     return replace(plan, clients=4, tasks=2, rounds=4, names=1, duration=5.0, faults=faults)
+
+
+def fail_over_with_late_messages(plan: Plan) -> Plan:
+    """Have failovers after which many a notification still arrives that the old primary has sent."""
+    faults = Faults(failovers=2, straggler=0.3)
+    return replace(plan, clients=3, tasks=1, rounds=4, names=1, duration=4.0, faults=faults)
+
+
+def die_and_fail_over_with_long_delays(plan: Plan) -> Plan:
+    """Have holders die with long lock delays just before a failover."""
+    faults = Faults(failovers=2, crashes=4, delays=0.9)
+    return replace(plan, clients=3, tasks=1, rounds=4, names=1, duration=4.0, faults=faults)
 
 
 def crowd(plan: Plan) -> Plan:
@@ -99,6 +112,17 @@ def without_quarantine(original: Any, snapshot: Any, work: Any, **rest: Any) -> 
     return original(replace(snapshot, quarantined_until=0), work, **rest)
 
 
+def forgotten_pushes_count(original: Any, snapshot: Any, work: Any, **rest: Any) -> Any:
+    result, write = original(snapshot, work, **rest)
+    if isinstance(result, Queued):
+        result.counter = snapshot.rows[0].counter
+    return result, write
+
+
+def delays_as_they_were(_original: Any, snapshot: Any, row: SqlRow) -> Any:
+    return state_of(row, snapshot.floor)
+
+
 def nobody_silent(original: Any, snapshot: Any, work: Any, **rest: Any) -> Any:
     return original(replace(snapshot, silent=frozenset()), work, **rest)
 
@@ -135,6 +159,19 @@ SQL_MUTANTS: tuple[Mutant, ...] = (
     Mutant("a step is taken later than its rows were read", module("_run", later), ("sql_wire",), pause),
     Mutant("a step is taken before its rows were read", module("_run", earlier), ("sql_wire",)),
     Mutant("a step heeds no quarantine", module("_run", without_quarantine), ("sql_failover",), fail_over),
+    Mutant(
+        "a late push of a grant that was forgotten counts",
+        module("_run", forgotten_pushes_count),
+        ("sql_failover",),
+        fail_over_with_late_messages,
+        1389,
+    ),
+    Mutant(
+        "a lock delay begins when the lease ended without the renewals that were forgotten",
+        module("_state_in", delays_as_they_were),
+        ("sql_failover",),
+        die_and_fail_over_with_long_delays,
+    ),
     Mutant("a step takes everybody for listening", module("_run", nobody_silent), ("sql_calm",), die),
     Mutant("a step sends no notifications", module("_run", no_notifications), ("sql_calm",)),
     Mutant("a waiter that asks again is not written", replaced(store, "_changed_row", nothing_changed), ("sql_wire",)),

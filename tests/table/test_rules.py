@@ -561,9 +561,26 @@ def test_nobody_is_granted_in_quarantine() -> None:
     assert reply == Busy(QUARANTINE, (), QUARANTINE)
     assert isinstance(name.ask("b"), Queued)
     name.now += QUARANTINE - 1
-    assert name.ask("b") == Queued(0, RETRY, 0, 1)
+    assert name.ask("b") == Queued(name.wall, RETRY, 0, 1)
     name.now += 1
     assert isinstance(name.ask("b"), Granted)
+
+
+def test_a_push_of_a_grant_that_was_forgotten_is_told_from_a_new_one() -> None:
+    """A token from after the quarantine is larger than what a waiter is told, and one from before it is not."""
+    name = Name()
+    forgotten = name.win("b")
+    name.forget(QUARANTINE)
+    told = name.ask("b")
+    assert isinstance(told, Queued)
+    name.now += QUARANTINE
+    name.wall += QUARANTINE
+    granted = name.ask("b")
+    assert isinstance(granted, Granted)
+    assert forgotten <= told.counter < granted.token
+    again = name.ask("c")
+    assert isinstance(again, Queued)
+    assert again.counter == granted.token
 
 
 def test_nothing_is_handed_over_in_quarantine() -> None:

@@ -64,7 +64,8 @@ class Queued:
     """The request is in the queue. Its grant will be pushed; without a push, the client asks again after `retry_in`."""
 
     counter: int
-    """The last token issued for the name. A push whose token is not larger is an old one, and is ignored."""
+    """No smaller than the last token issued for the name, be it forgotten. A push whose token is not larger is an old
+    one, and is ignored."""
     retry_in: int
     place: int
     """The number of waiters ahead in the queue."""

@@ -5,7 +5,8 @@ It obeys these rules. The model checker finds a counterexample if any of them is
 *   The notification channel is open before the first request is sent, so that no grant is pushed before the client can
     hear it.
 *   A pushed token counts only if it is larger than the counter in the last `Queued` reply. A smaller one belongs to a
-    grant of an earlier life of the name, and that grant may have ended.
+    grant of an earlier life of the name, and that grant may have ended; or the store has forgotten it, as a promoted
+    standby may, and the push was under way for long.
 *   A pushed lease is valid from the *send* of the request that the `Queued` reply answered. The store granted it after
     it had carried out that request, so it keeps the lease at least that long. A push that was heard before that send
     no longer counts: a store that knows of the grant answers the request with it, and a store that does not know of it

@@ -15,7 +15,8 @@ The rules, each of which has a counterexample when it is dropped:
     that is centuries ahead.
 6.  A grant is for the whole ttl, in a reply or by a push. A waiter counts a push from the send of its last request.
 7.  After an expiry, but not after a release, the lock delay of the lease that expired keeps the name from everybody.
-8.  In quarantine, because the store may have forgotten grants, nobody is granted; a holder can restore its lease.
+8.  In quarantine, because the store may have forgotten grants, nobody is granted; a holder can restore its lease. A
+    waiter does not take a late push of a grant that was forgotten for a new one.
 9.  No remaining time exceeds what was asked for: a clock that stepped back must not lock for hours.
 """
 
@@ -113,8 +114,12 @@ class Step(Granting):
 
     def _queued(self, request: AcquireRequest) -> Queued:
         """Return the reply to a waiter. The head asks when the name may be free, each next waiter a little later."""
-        place = self.state.queue.place(request.request_id)
-        return Queued(self.state.counter, retry_in(request, place, self._frees_in()), place, self._quarantine_left())
+        place, last_token = self.state.queue.place(request.request_id), self.state.counter
+        if (
+            self.quarantined_until
+        ):  # tokens from then on are larger than this; that of a grant that was forgotten is not
+            last_token = max(last_token, self.quarantined_until - self.now + self.stamp - 1)
+        return Queued(last_token, retry_in(request, place, self._frees_in()), place, self._quarantine_left())
 
     def _busy(self) -> Busy:
         return Busy(max(self._frees_in(), RETRY), self.state.owners(), self._quarantine_left())

@@ -135,7 +135,7 @@ class MySqlStatements:
             "WHERE one = 1 AND quarantined_until > $now + GREATEST(longest_ttl, %d)"
         )
         self.clock = make("SELECT $now")
-        self.end_quarantine = make("UPDATE $meta SET quarantined_until = 0 WHERE quarantined_until > 0")
+        self.end_quarantine = make("UPDATE $meta SET quarantined_until = $now WHERE quarantined_until > $now")
         self._names = make(
             "SELECT name FROM $names WHERE idle_after > $now AND name > %s AND name >= %s AND name < %s "
             "ORDER BY name LIMIT %d"

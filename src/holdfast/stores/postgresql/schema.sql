@@ -184,7 +184,9 @@ BEGIN
                 AND m.timeline = @timeline
                 AND (m.started = @started OR NOT in_strict)
                 AND m.quarantined_until <= @now
-            RETURNING n.waiting - 1, n.counter, n.expires_at - @now, n.holder::json, n.request_id
+            RETURNING n.waiting - 1,
+                greatest(n.counter, CASE WHEN in_longest_ttl > 0 THEN m.quarantined_until - 1 ELSE 0 END),
+                n.expires_at - @now, n.holder::json, n.request_id
             INTO place, last_token, rest, present_holder, present_request;
             IF FOUND THEN
                 IF place = 0 AND (present_holder ->> 2)::boolean AND present_holder ->> 0 <> '' THEN

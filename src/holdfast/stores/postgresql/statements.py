@@ -51,8 +51,8 @@ class PgStatements:
         self.lengthen = make("lengthen", "UPDATE @meta SET longest_ttl = $1 WHERE longest_ttl < $1")
         self.end_quarantine = make(
             "end_quarantine",
-            "UPDATE @meta AS m SET quarantined_until = 0 FROM (SELECT quarantined_until FROM @meta) AS before "
-            "WHERE m.quarantined_until > 0 RETURNING before.quarantined_until - @now",
+            "UPDATE @meta AS m SET quarantined_until = @now FROM (SELECT quarantined_until FROM @meta) AS before "
+            "WHERE m.quarantined_until > @now RETURNING before.quarantined_until - @now",
         )
 
 

@@ -13,12 +13,15 @@ local vote = votes == 1
 local found = call('MGET', KEYS[1], KEYS[4])
 local marker, buried = found[1], found[2]
 local usual = not buried and blocked == 0 and released ~= request and used <= now and not others
+local quarantine_ends = 0
 if usual and guard > 0 then
     usual = false
     if marker then
         local known, _, ends, longest, until_when, others_longest, gone = cmsgpack.unpack(marker)
         local length = math.max(bound, ttl + delay)
+        quarantine_ends = ends
         usual = known == seen and ends <= now and gone > now + RETENTION + longest and string.sub(known, -#run_id) == run_id
+            and until_when <= now + longest + math.floor(longest / SLACK)
             and (longest == length and until_when >= now + length
                 or longest > length and others_longest >= length and until_when > now)
     end
@@ -51,7 +54,7 @@ elseif usual and wait and not vote and h_request ~= '' and h_request ~= request 
         end
         local slow = interval + math.floor(interval * math.min(place, 10) / 10)
         local retry_in = math.min(slow, h_expires - now + place * STAGGER)
-        reply = { 2, counter, math.max(retry_in, RETRY), place, 0 }
+        reply = { 2, math.max(counter, quarantine_ends - 1), math.max(retry_in, RETRY), place, 0 }
     end
 end
 if reply then

@@ -47,7 +47,8 @@ local function waiting()
     local place = call('ZRANK', Q, request)
     local slow = interval + math.floor(interval * math.min(place, 10) / 10)
     local retry_in = math.min(slow, frees_in() + place * STAGGER)
-    return { 2, counter, math.max(retry_in, RETRY), place, quarantined_for() }
+    -- a push of a grant that was forgotten must not count
+    return { 2, math.max(counter, quarantine(0) - 1), math.max(retry_in, RETRY), place, quarantined_for() }
 end
 
 local function busy()
