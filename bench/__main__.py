@@ -57,7 +57,12 @@ BENCHES: dict[str, Callable[[Size, Path], Report]] = {
     "postgresql_pair": bench.sql.pair.postgresql,
     "postgresql_hot": bench.sql.hot.postgresql,
     "postgresql_handoff": bench.sql.handoff.postgresql,
+    "mysql_pair": bench.sql.pair.mysql,
+    "mysql_hot": bench.sql.hot.mysql,
+    "mysql_handoff": bench.sql.handoff.mysql,
     "memcached_pair": bench.memcached.run,
+    "memcached_hot": bench.sql.hot.memcached,
+    "memcached_handoff": bench.sql.handoff.memcached,
 }
 
 

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,6 +34,7 @@ ADVISORY = "holdfast advisory"
 ADVISORY_ASYNCIO = "holdfast advisory, asyncio"
 GET_LOCK = "holdfast get_lock"
 GET_LOCK_ASYNCIO = "holdfast get_lock, asyncio"
+POLLING = "holdfast threads, polling"
 PALS = "PALs"
 DLOCK = "sqlalchemy-dlock"
 TOOZ = "tooz"
@@ -47,8 +49,11 @@ OPTIONS = {
     ADVISORY_ASYNCIO: "mode=advisory",
     GET_LOCK: "mode=get_lock",
     GET_LOCK_ASYNCIO: "mode=get_lock",
+    POLLING: "notify=off",
 }
 """The option of the URL that makes a contender what it is."""
+POLLS = {POSTGRESQL: (), MYSQL: (POLLING,), MEMCACHED: ()}
+"""The contender whose waiters poll although they could be woken."""
 AWAITED = (ASYNCIO, ADVISORY_ASYNCIO, GET_LOCK_ASYNCIO)
 
 PEERS = {POSTGRESQL: (PALS, DLOCK, TOOZ), MYSQL: (DLOCK, TOOZ), MEMCACHED: (TOOZ, SHERLOCK)}
@@ -60,6 +65,7 @@ MEANINGS = {
     ADVISORY_ASYNCIO: "holdfast.AsyncClient, ?mode=advisory",
     GET_LOCK: "holdfast.Client, ?mode=get_lock: no lease, no table",
     GET_LOCK_ASYNCIO: "holdfast.AsyncClient, ?mode=get_lock",
+    POLLING: "holdfast.Client, ?notify=off: its waiters poll",
     PALS: "pals.Locker on a pool of SQLAlchemy and psycopg: a session lock, no lease",
     DLOCK: "sqlalchemy_dlock.create_sadlock on a connection of SQLAlchemy: a session lock, no lease",
     TOOZ: "a lock of tooz.coordination; its PostgreSQL and MySQL locks connect anew for each acquisition",
@@ -79,6 +85,9 @@ def lineup(kind: str, url: str, labels: tuple[str, ...]) -> Lineup:
     """Return which of some contenders can be measured on a server."""
     found = Lineup([], [])
     for label in labels:
+        if label == SHERLOCK and find_spec("pylibmc") is None:
+            found.notes.append(f"{label} is left out on {kind}: there is no pylibmc for this Python")
+            continue
         try:
             if label.startswith("holdfast"):
                 store_source(url_of(label, url))
@@ -125,7 +134,24 @@ def dlock(url: str, members: int) -> Generator[list[Handle]]:
         engine = _engine(url, members)
         stack.enter_context(_disposing(engine))
         connections = [stack.enter_context(engine.connect()) for _ in range(members)]
-        yield [PlainHandle(create(each, NAME)) for each in connections]
+        yield [PlainHandle(_Within(create(each, NAME))) for each in connections]
+
+
+@dataclass(slots=True)
+class _Within:
+    """A lock that is waited for with a timeout: MariaDB has no endless GET_LOCK, which MySQL has."""
+
+    lock: Any
+
+    def acquire(self) -> None:
+        """Wait for the lock."""
+        if not self.lock.acquire(timeout=TEST_TIMEOUT):
+            message = f"no lock within {TEST_TIMEOUT} s"
+            raise TimeoutError(message)
+
+    def release(self) -> None:
+        """Release the lock."""
+        self.lock.release()
 
 
 @contextmanager
@@ -133,11 +159,11 @@ def tooz(url: str, members: int) -> Generator[list[Handle]]:
     """Start a coordinator for each member."""
     coordination: Any = import_module("tooz.coordination")
     with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())  # it uses drivers in deprecated ways
+        warnings.simplefilter("ignore", DeprecationWarning)
         handles: list[Handle] = []
         for member in range(members):
-            with warnings.catch_warnings():  # its driver for PostgreSQL is deprecated
-                warnings.simplefilter("ignore", DeprecationWarning)
-                coordinator = coordination.get_coordinator(url, f"member-{id(stack)}-{member}".encode())
+            coordinator = coordination.get_coordinator(url, f"member-{id(stack)}-{member}".encode())
             coordinator.start()
             stack.callback(coordinator.stop)
             handles.append(PlainHandle(coordinator.get_lock(NAME.encode())))
@@ -195,6 +221,7 @@ OPENERS: Mapping[str, Mapping[str, Opener]] = {
     MYSQL: {
         THREADS: leased,
         GET_LOCK: partial(leased, label=GET_LOCK),
+        POLLING: partial(leased, label=POLLING),
         DLOCK: dlock,
         TOOZ: tooz,
         floor.GET_LOCK: partial(bare, opener=floor.pymysql_lock),

@@ -11,7 +11,19 @@ from bench.contenders import NAME, AsyncHandle, Handle
 from bench.handoff import two_players
 from bench.harness import Bound, Report, Row, Size, duration, interleave, percentile, ratios
 from bench.sql import contenders, floor
-from bench.sql.contenders import AWAITED, PEERS, ROWS, SESSION_LOCK, SESSIONS, TEST_TIMEOUT, THREADS, TTL, one, url_of
+from bench.sql.contenders import (
+    AWAITED,
+    PEERS,
+    POLLS,
+    ROWS,
+    SESSION_LOCK,
+    SESSIONS,
+    TEST_TIMEOUT,
+    THREADS,
+    TTL,
+    one,
+    url_of,
+)
 from bench.sql.servers import MEMCACHED, MYSQL, POSTGRESQL, running
 from holdfast import AsyncClient
 
@@ -41,7 +53,7 @@ def run(kind: str, size: Size, folder: Path) -> Report:
     """Hand the lock of each contender off between two processes."""
     with ExitStack() as stack:
         place = stack.enter_context(running(kind, folder))
-        lineup = contenders.lineup(kind, place.url, (*ROWS, *SESSIONS[kind], *PEERS[kind]))
+        lineup = contenders.lineup(kind, place.url, (*ROWS, *POLLS[kind], *SESSIONS[kind], *PEERS[kind]))
         labels = [*lineup.labels, *([SESSION_LOCK[kind]] if kind in SESSION_LOCK else [])]
         openers = {label: partial(opened, kind, label, place.url) for label in labels}
         passed = stack.enter_context(two_players(openers, HOLD))

@@ -18,6 +18,9 @@ FEW = dataclasses.replace(
     QUICK, rounds=1, pair_rounds=1, pairs=10, passes=2, threads=4, processes=2, hot_rounds=1, window=0.2
 )
 
+SERVERS = {POSTGRESQL: "postgres_server", MYSQL: "mariadb_server", MEMCACHED: "memcached_server"}
+"""The fixture of each kind."""
+
 URLS = {POSTGRESQL: "postgresql://host/locks", MYSQL: "mysql://host/locks", MEMCACHED: "memcached://host"}
 
 
@@ -26,8 +29,8 @@ def test_every_contender_is_described_and_can_be_opened(kind: str) -> None:
     """Its peers and its floors are among those that are measured."""
     meanings = contenders.MEANINGS | floor.MEANINGS
     labels = {*ROWS, *SESSIONS[kind], *PEERS[kind]}
-    assert {*labels, *pair.FLOORS[kind]} <= set(meanings)
-    assert labels - set(AWAITED) <= set(OPENERS[kind])
+    assert {*labels, *pair.FLOORS.get(kind, ()), *contenders.POLLS[kind]} <= set(meanings)
+    assert {*labels, *contenders.POLLS[kind]} - set(AWAITED) <= set(OPENERS[kind])
     assert kind not in SESSION_LOCK or SESSION_LOCK[kind] in OPENERS[kind]
 
 
@@ -60,11 +63,14 @@ def test_as_many_clients_contend_in_three_ways() -> None:
     assert [bool(each.hold) for each in found] == [False, False, False, True]
 
 
-@pytest.mark.parametrize("label", lineup(POSTGRESQL, URLS[POSTGRESQL], tuple(OPENERS[POSTGRESQL])).labels)
-def test_every_lock_in_postgresql_excludes_others(postgres_server: PostgresServer, label: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "label"),
+    [(kind, label) for kind, url in URLS.items() for label in lineup(kind, url, tuple(OPENERS[kind])).labels],
+)
+def test_every_lock_excludes_others(request: pytest.FixtureRequest, kind: str, label: str) -> None:
     """Two members take turns, and each of them more than once."""
     order: list[str] = []
-    with OPENERS[POSTGRESQL][label](postgres_server.url, 2) as (first, second):
+    with OPENERS[kind][label](request.getfixturevalue(SERVERS[kind]).url, 2) as (first, second):
         for handle in (first, second, first):
             _take(handle, order)
     assert order == ["taken", "released"] * 3
