@@ -158,7 +158,8 @@ class Run:
             from simulation.sql.node import SqlNode
             from simulation.sql.server import SqlRules
 
-            sql_rules = SqlRules(round(scenario.ttls[-1] * 1e6), scenario.sql.strict, scenario.sql.guarded)
+            longest_ttl, queues = round(scenario.ttls[-1] * 1e6), self._plan.seed % 2 == 0
+            sql_rules = SqlRules(longest_ttl, scenario.sql.strict, scenario.sql.guarded, queues)
             lag = rng.uniform(0.01, 1.5) if self._plan.faults.failovers else 0.0
             database = SqlNode(world, checker, sql_rules, rate=rate, lag=lag)
             return database, lambda runtime, link: SimulatedSqlStore(runtime, database, link, checker)

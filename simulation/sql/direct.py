@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from holdfast.contracts.deadlines import seconds
-from holdfast.contracts.messages import AcquireRequest, Notification, RenewRequest
+from holdfast.contracts.messages import AcquireRequest, Notification, Queued, RenewRequest
 from holdfast.contracts.store import Capabilities
 from holdfast.stores.sql.database import SqlSnapshot, SqlWrite
 from holdfast.stores.tabled import RETENTION
@@ -25,11 +25,10 @@ def capabilities_of(rules: SqlRules) -> Capabilities:
 class DirectSqlDatabase:
     """One client's access to a server, without a network. Its coroutines never suspend."""
 
-    queues = False
-
     def __init__(self, server: SqlServer, rules: SqlRules, channel: str = "") -> None:
         """Use a server; with a `channel`, listen there once this is open."""
         self.channel = channel
+        self.queues = rules.queues
         self._server = server
         self._rules = rules
 
@@ -40,12 +39,12 @@ class DirectSqlDatabase:
             self._server.channels[self.channel] = deliver
         return self.channel
 
-    async def acquire(self, request: AcquireRequest, until: float) -> int | SqlSnapshot:
-        """Grant a plain row that is free."""
+    async def acquire(self, request: AcquireRequest, until: float) -> int | Queued | SqlSnapshot:
+        """Grant a plain row that is free, or add a waiter."""
         return await self._call(lambda server: server.acquire(request, self._rules), until)
 
     async def release(self, name: str, request_id: str, until: float) -> SqlSnapshot | None:
-        """End the lease of a request in a plain row."""
+        """End the lease of a request in a plain row, or hand it over."""
         return await self._call(lambda server: server.release(name, request_id, self._rules), until)
 
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> frozenset[str]:

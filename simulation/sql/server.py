@@ -3,13 +3,17 @@
 Property tests hold these functions against the real ones, with the same histories on both.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
-from holdfast.contracts.messages import AcquireRequest, Notification, NotificationKind, RenewRequest
+from holdfast.contracts.messages import AcquireRequest, Notification, NotificationKind, Queued, RenewRequest
+from holdfast.stores import table_codec
 from holdfast.stores.sql.database import SqlSnapshot, SqlWrite
-from holdfast.stores.sql.rows import SqlRow, pack_holder
-from holdfast.table.times import LATEST, PROPOSAL_BOUND
+from holdfast.stores.sql.rows import HEADS, SqlRow, pack_holder
+from holdfast.table.state import Queue, Waiter
+from holdfast.table.times import LATEST, MARGIN, PROPOSAL_BOUND, RETRY, retry_in
 
 NEW_FOR = 60_000_000
 """For how long after it was not found a row may be made, in microseconds."""
@@ -25,6 +29,8 @@ class SqlRules:
     """Whether any restart of the server begins a quarantine."""
     guarded: bool = True
     """Whether clients heed a quarantine."""
+    queues: bool = False
+    """Whether `acquire` adds waiters and `release` hands over to them, as in PostgreSQL."""
 
 
 @dataclass(slots=True)
@@ -78,8 +84,8 @@ class SqlServer:
 
     # -- one statement -------------------------------------------------------------------------------------
 
-    def acquire(self, request: AcquireRequest, rules: SqlRules) -> int | SqlSnapshot:
-        """Grant a plain row that is free, and return the token; else return a snapshot."""
+    def acquire(self, request: AcquireRequest, rules: SqlRules) -> int | Queued | SqlSnapshot:
+        """Grant a plain row that is free, and return the token; or add a waiter; else return a snapshot."""
         now, meta = self._clock(), self.data.meta
         row = self.data.rows.get(request.name) or SqlRow(request.name)
         if (
@@ -115,10 +121,38 @@ class SqlServer:
             )
             self._changed([row.name], now, frozenset())
             return token
+        if rules.queues and request.wait and self._may_join(row, request, rules, now):
+            return self._join(row, request, rules, now)
         return self.read([request.name], rules)
 
+    def _may_join(self, row: SqlRow, request: AcquireRequest, rules: SqlRules, now: int) -> bool:
+        """Tell whether a waiter can be added behind a holder that lasts, and nothing else has to be done."""
+        return (
+            (row.plain or row.waiting > 0)
+            and row.request_id not in {"", request.request_id}
+            and now < row.expires_at <= now + row.ttl
+            and row.used_at <= now
+            and row.last_released != request.request_id
+            and request.request_id not in row.tombstones
+            and request.request_id not in row.queue
+            and not self.is_new(rules)
+            and self.data.meta.quarantined_until <= now
+        )
+
+    def _join(self, row: SqlRow, request: AcquireRequest, rules: SqlRules, now: int) -> Queued:
+        queue = table_codec.load_queue(row.name, row.queue) if row.queue else Queue()
+        queue.join(Waiter(request, now, now + request.waiter_ttl))
+        fresh_until = now + request.waiter_ttl
+        self._store_queue(row, now, queue, idle_after=max(row.idle_after, fresh_until))
+        self._changed([row.name], now, frozenset())
+        channel, _, notify_contended = json.loads(row.holder)
+        if row.waiting == 0 and notify_contended:
+            self._tell(Notification(channel, NotificationKind.CONTENDED, row.request_id))
+        counter = max(row.counter, self.data.meta.quarantined_until - 1) if rules.longest_ttl else row.counter
+        return Queued(counter, retry_in(request, row.waiting, row.expires_at - now), row.waiting)
+
     def release(self, name: str, request_id: str, rules: SqlRules) -> SqlSnapshot | None:
-        """End the lease of a request in a plain row and return None; else return a snapshot."""
+        """End the lease of a request in a plain row, or hand it over, and return None; else return a snapshot."""
         now, row = self._clock(), self.data.rows.get(name)
         if row is not None and row.plain and row.request_id == request_id and row.expires_at > now:
             self._store(
@@ -132,7 +166,65 @@ class SqlServer:
             )
             self._changed([name], now, frozenset())
             return None
+        if row is not None and row.waiting and row.request_id == request_id:
+            queue = table_codec.load_queue(name, row.queue)
+            if self._may_hand_over(row, queue[0], rules, now):
+                self._hand_over(row, queue, now)
+                return None
         return self.read([name], rules)
+
+    def _may_hand_over(self, row: SqlRow, first: Waiter, rules: SqlRules, now: int) -> bool:
+        """Tell whether the first waiter is alive, and nothing else has to be done."""
+        return (
+            now < row.expires_at <= now + row.ttl
+            and row.used_at <= now
+            and first.fresh_until >= now
+            and first.request.channel in self.channels
+            and not self.is_new(rules)
+            and self.data.meta.quarantined_until <= now
+        )
+
+    def _hand_over(self, row: SqlRow, queue: Queue, now: int) -> None:
+        request = queue[0].request
+        queue.drop(request.request_id)
+        proposal = min(request.proposal, min(now, LATEST) + PROPOSAL_BOUND)
+        token = max(row.counter + 1, now if now <= LATEST else 0, proposal) + request.span - 1
+        self._store_queue(
+            row,
+            now,
+            queue,
+            counter=token,
+            request_id=request.request_id,
+            holder=pack_holder(request.channel, request.owner, notify_contended=request.span > 1),
+            ttl=request.ttl,
+            lock_delay=request.lock_delay,
+            granted_at=now,
+            expires_at=now + request.ttl,
+            last_released=row.request_id,
+            idle_after=max(row.idle_after, now + request.ttl + request.lock_delay),
+        )
+        self._changed([row.name], now, frozenset((request.request_id,)))
+        granted = NotificationKind.GRANTED, request.request_id, token, 0, bool(queue)
+        self._tell(Notification(request.channel, *granted))
+        if queue:
+            other = queue[0]
+            retries_by = other.fresh_until - other.request.waiter_ttl + 2 * other.request.interval
+            if now + request.ttl < retries_by + MARGIN:
+                after = max(request.ttl, RETRY)
+                self._tell(Notification(other.request.channel, NotificationKind.HEAD, queue.head, after=after))
+
+    def _store_queue(self, row: SqlRow, now: int, queue: Queue, **changes: object) -> None:
+        channels = dict.fromkeys(waiter.request.channel for waiter in queue if waiter.request.channel)
+        self._store(
+            row,
+            now,
+            plain=not queue,
+            queue=table_codec.dump_queue(queue) if queue else "",
+            waiting=len(queue),
+            heads=" ".join(islice(channels, HEADS)),
+            used_at=now,
+            **changes,
+        )
 
     def renew(self, renewals: Sequence[RenewRequest]) -> frozenset[str]:
         """Renew the leases in plain rows that last; return the ids of their requests."""
@@ -190,14 +282,18 @@ class SqlServer:
         granted = frozenset(each.request_id for each in told if each.kind is NotificationKind.GRANTED)
         self._changed([row.name for row in written], write.as_of, granted)
         for each in told:
-            if each.channel in self.channels:
-                self.channels[each.channel](each)
+            self._tell(each)
         return frozenset(row.name for row in written)
 
     def transact(self, names: Sequence[str], work: Callable[[SqlSnapshot], SqlWrite], rules: SqlRules) -> bool:
         """Write what `work` makes of a snapshot; return whether all of it was written."""
         write = work(self.read(names, rules))
         return len(self.write(write, rules)) == len(write.rows)
+
+    def _tell(self, notification: Notification) -> None:
+        """Send a notification, if its client listens."""
+        if notification.channel in self.channels:
+            self.channels[notification.channel](notification)
 
     def _is_current(self, row: SqlRow, write: SqlWrite, now: int) -> bool:
         """Tell whether a row has the version that it has to be replaced in."""

@@ -44,6 +44,9 @@ RULES = {
 class SqlMachine(StoreMachine):
     """The SQL store on the simulated database."""
 
+    queues = False
+    """Whether the database adds waiters and hands over by itself."""
+
     def open_store(self) -> object:
         """Start a server; how it is guarded is drawn first."""
         self.guard = "off"
@@ -69,7 +72,7 @@ class SqlMachine(StoreMachine):
 
     def make(self, runtime: ThreadsRuntime) -> Store:
         """Make a client's store."""
-        rules = RULES[self.guard]
+        rules = replace(RULES[self.guard], queues=self.queues)
         return SqlStore("here", runtime, self.meddled(self.database(runtime, rules)), capabilities_of(rules))
 
     def database(self, runtime: ThreadsRuntime, rules: SqlRules) -> SqlDatabase:

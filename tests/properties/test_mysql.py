@@ -1,6 +1,7 @@
 """The MySQL store answers as the grant table does, on a real server whose clock the test moves."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis.errors import FlakyFailure
@@ -8,6 +9,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.properties import hunt, thorough
 from tests.properties.mysql_machine import FOUND_SOON, WRONG_STATEMENTS, MySqlMachine, tables_by_hand
+from tests.properties.sql_histories import HISTORIES, History, history_of, play
+from tests.properties.sql_machine import SqlMachine
 from tests.servers import MariaDbServer
 
 
@@ -27,10 +30,32 @@ def test_the_store_answers_as_the_grant_table_does(mariadb_server: MariaDbServer
         run_state_machine_as_test(Machine, settings=thorough(20, 40))
 
 
+@pytest.fixture(scope="module")
+def right(mariadb_server: MariaDbServer) -> Iterator[type[SqlMachine]]:
+    """Return a machine of a real server."""
+    with tables_by_hand(mariadb_server) as its:
+        yield type("Machine", (MySqlMachine,), {"tables": its})
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_a_short_history(history: History, right: type[SqlMachine]) -> None:
+    """MariaDB does as the grant table in each of them."""
+    play(history, right)
+
+
+@pytest.mark.parametrize("wrong", WRONG_STATEMENTS)
+def test_a_short_history_notices_a_wrong_statement(wrong: str, mariadb_server: MariaDbServer) -> None:
+    """Each planted bug has a history that cannot do without what it changes."""
+    with tables_by_hand(mariadb_server, WRONG_STATEMENTS[wrong]) as its:
+        machine = type("Machine", (MySqlMachine,), {"tables": its})
+        with pytest.raises(AssertionError):
+            play(history_of(wrong), machine)
+
+
 @pytest.mark.timeout(900)  # some are met by few histories
 @pytest.mark.parametrize("wrong", WRONG_STATEMENTS if os.environ.get("HOLDFAST_ALL_MUTANTS") else FOUND_SOON)
 def test_a_wrong_statement_is_noticed(wrong: str, mariadb_server: MariaDbServer) -> None:
-    """A store with a bug in one statement does not answer as the table does."""
+    """Random histories meet some of the bugs as well, sooner or later."""
     with tables_by_hand(mariadb_server, WRONG_STATEMENTS[wrong]) as its:
 
         class Machine(MySqlMachine):

@@ -1,12 +1,14 @@
 """The SQL store answers as the grant table does, on the simulated database and on a real one."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.properties import hunt, thorough
 from tests.properties.postgresql_machine import PostgresMachine, tables_with_clock
+from tests.properties.sql_histories import HISTORIES, History, history_of, play
 from tests.properties.sql_machine import SqlMachine
 from tests.properties.sql_mutants import FOUND_SOON, WRONG_SQL
 from tests.servers import PostgresServer
@@ -18,9 +20,11 @@ def _nothing_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.stores.sql.store.SWEEP_ON", 1e9)
 
 
-def test_the_store_on_the_simulated_database_answers_as_the_grant_table_does() -> None:
+@pytest.mark.parametrize("queues", [True, False])
+def test_the_store_on_the_simulated_database_answers_as_the_grant_table_does(queues: bool) -> None:
     """In any history it gives the table's replies, sends its notifications and shows its views."""
-    run_state_machine_as_test(SqlMachine, settings=thorough(100, 40))
+    machine = type("Machine", (SqlMachine,), {"queues": queues})
+    run_state_machine_as_test(machine, settings=thorough(100, 40))
 
 
 def test_the_store_on_a_real_database_answers_as_the_grant_table_does(postgres_server: PostgresServer) -> None:
@@ -33,10 +37,39 @@ def test_the_store_on_a_real_database_answers_as_the_grant_table_does(postgres_s
         run_state_machine_as_test(Machine, settings=thorough(30, 40))
 
 
+@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("queues", [True, False])
+def test_a_short_history(history: History, queues: bool) -> None:
+    """The simulated database does as the grant table in each of them."""
+    play(history, type("Machine", (SqlMachine,), {"queues": queues}))
+
+
+@pytest.fixture(scope="module")
+def right(postgres_server: PostgresServer) -> Iterator[type[SqlMachine]]:
+    """Return a machine of a real server."""
+    with tables_with_clock(postgres_server) as its:
+        yield type("Machine", (PostgresMachine,), {"tables": its})
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_a_short_history_on_a_real_server(history: History, right: type[SqlMachine]) -> None:
+    """PostgreSQL does as well."""
+    play(history, right)
+
+
+@pytest.mark.parametrize("wrong", WRONG_SQL)
+def test_a_short_history_notices_wrong_sql(wrong: str, postgres_server: PostgresServer) -> None:
+    """Each planted bug has a history that cannot do without what it changes."""
+    with tables_with_clock(postgres_server, WRONG_SQL[wrong]) as its:
+        machine = type("Machine", (PostgresMachine,), {"tables": its})
+        with pytest.raises(AssertionError):
+            play(history_of(wrong), machine)
+
+
 @pytest.mark.timeout(900)  # some are met by few histories
 @pytest.mark.parametrize("wrong", WRONG_SQL if os.environ.get("HOLDFAST_ALL_MUTANTS") else FOUND_SOON)
 def test_wrong_sql_is_noticed(wrong: str, postgres_server: PostgresServer) -> None:
-    """A database whose functions are wrong in one place does not answer as the table does."""
+    """Random histories meet some of the bugs as well, sooner or later."""
     with tables_with_clock(postgres_server, WRONG_SQL[wrong]) as its:
 
         class Machine(PostgresMachine):

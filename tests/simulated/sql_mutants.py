@@ -196,7 +196,7 @@ SQL_MUTANTS: tuple[Mutant, ...] = (
         ),
         aim=crowd,
     ),
-    sql("no notification is sent", ("if each.channel in self.channels:", "if False:"), scenario="calm"),
+    sql("no notification is sent", ("if notification.channel in self.channels:", "if False:"), scenario="calm"),
     sql("an acquire overtakes the queue", ("            row.plain\n            and (row", "            (row")),
     sql("an acquire takes what is held", ("(row.expires_at <= now and row.lock_delay == 0)", "True")),
     sql(
@@ -228,6 +228,40 @@ SQL_MUTANTS: tuple[Mutant, ...] = (
         aim=step_back,
     ),
     sql("a release ends any lease", ("row.request_id == request_id and row.expires_at > now", 'row.request_id != ""')),
+    sql(
+        "a waiter that gave up joins again",
+        (
+            "            and request.request_id not in row.tombstones\n            and request",
+            "            and request",
+        ),
+        aim=crowd,
+    ),
+    sql("a release hands over to the last waiter", ("request = queue[0].request", "request = [*queue][-1].request")),
+    sql(
+        "a release hands over to whom nobody hears",
+        ("and first.request.channel in self.channels", ""),
+        scenario="calm",
+        aim=die,
+    ),
+    sql(
+        "a release hands over and tells nobody",
+        ("self._tell(Notification(request.channel, *granted))", "pass"),
+        scenario="calm",
+    ),
+    sql(
+        "a release hands over by an old token",
+        ("max(row.counter + 1, now", "max(row.counter, now - 300_000"),
+        aim=step_back,
+    ),
+    sql(
+        "a release hands over in a quarantine",
+        (
+            "            and self.data.meta.quarantined_until <= now\n        )\n\n    def _hand_over",
+            "        )\n\n    def _hand_over",
+        ),
+        scenario="failover",
+        aim=fail_over,
+    ),
     sql("a renewal may shorten", ("max(min(row.expires_at, now + row.ttl), now + each.ttl)", "now + each.ttl // 2")),
     sql(
         "a quarantine is too short",
