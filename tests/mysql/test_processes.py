@@ -1,13 +1,13 @@
 """Forks and the end of the interpreter."""
 
 from collections.abc import Iterator
-from uuid import uuid4
 
 import pytest
 
 from holdfast import Client
 from tests.hazards.helpers import Script, eventually
 from tests.hazards.test_fork import PRELUDE
+from tests.mysql.accounts import Account
 from tests.postgresql.test_processes import ENDING, FORK, WAITER
 from tests.servers import MariaDbServer
 
@@ -28,22 +28,6 @@ with client.lock("parents", timeout=30): pass
 say("works"); sys.stdin.readline()
 say(lease.release()); client.close()
 """
-
-
-class Account:
-    """A user and a database of a server for one test, so that its sessions are known."""
-
-    def __init__(self, server: MariaDbServer) -> None:
-        """Make them."""
-        self._server, self._user = server, f"u_{uuid4().hex[:12]}"
-        self.url = f"{server.create_user(self._user, 'secret')}{self._user}?guard=off"
-        server.execute(f"CREATE DATABASE `{self._user}`")
-        server.execute(f"GRANT ALL ON `{self._user}`.* TO '{self._user}'@'%'")
-
-    def sessions(self) -> set[int]:
-        """Return the ids of the user's sessions."""
-        rows = self._server.execute("SELECT id FROM information_schema.processlist WHERE user = %s", self._user)
-        return {int(session) for (session,) in rows}
 
 
 @pytest.fixture
