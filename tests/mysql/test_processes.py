@@ -29,6 +29,32 @@ say("works"); sys.stdin.readline()
 say(lease.release()); client.close()
 """
 
+LOOP = """
+client = holdfast.AsyncClient(url, namespace="fork")
+async def child_main(lease):
+    async with client.lock("childs", timeout=30):
+        assert await client.lock("name").try_acquire() is None
+        say("child"); sys.stdin.readline()
+    try:
+        await lease.release()
+    except holdfast.ForkedLeaseError:
+        say("refused")
+    await client.close()
+async def main():
+    lease = await client.lock("name", ttl=60).acquire()
+    say("held"); sys.stdin.readline()
+    pid = fork(lambda: asyncio.run(child_main(lease)))
+    say(await asyncio.to_thread(wait, pid)); lease.check()
+    async with client.lock("parents", timeout=30): pass
+    say("works"); sys.stdin.readline()
+    say(await lease.release()); await client.close()
+import warnings; warnings.simplefilter("ignore", DeprecationWarning)
+asyncio.run(main())
+"""
+
+FORMS = {"threads": (SESSIONS, ["0"]), "asyncio": (LOOP, ["refused", "0"])}
+"""The script of each form of the API, and what it says at the end of its child."""
+
 
 @pytest.fixture
 def account(mariadb_server: MariaDbServer) -> Account:
@@ -43,9 +69,11 @@ def onlooker(account: Account) -> Iterator[Client]:
         yield client
 
 
-def test_a_child_leaves_the_parents_sessions_alone(account: Account) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_a_child_leaves_the_parents_sessions_alone(account: Account, form: str) -> None:
     """A child makes sessions of its own, and when it closes its client and ends, its parent's go on."""
-    script = Script(PRELUDE + SESSIONS, account.url)
+    code, said = FORMS[form]
+    script = Script(PRELUDE + code, account.url)
     assert script.hear() == "held"
     parents = account.sessions()
     assert len(parents) >= 2
@@ -54,7 +82,8 @@ def test_a_child_leaves_the_parents_sessions_alone(account: Account) -> None:
     assert len(account.sessions() - parents) >= 2
     assert parents <= account.sessions()
     script.say()
-    assert [script.hear(), script.hear()] == ["0", "works"]
+    assert [script.hear() for _ in said] == said
+    assert script.hear() == "works"
     assert parents <= account.sessions()
     script.say()
     assert script.end() == ("Outcome.RELEASED\n", "")
