@@ -1,6 +1,5 @@
 """What the tests of memcached on real servers share."""
 
-import threading
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -84,35 +83,9 @@ async def gather(kit_start: Callable[..., Any], works: Sequence[Callable[[], Cor
         await running.result(120.0)
 
 
-class Tally:
-    """Counts who is inside, for threads and tasks."""
-
-    def __init__(self) -> None:
-        """Start with nobody."""
-        self.most = self.inside = self.entries = 0
-        self.last_token = 0
-        self.tokens_grow = True
-        self._mutex = threading.Lock()
-
-    def enter(self, token: int) -> None:
-        """Note a holder."""
-        with self._mutex:
-            self.inside += 1
-            self.entries += 1
-            self.most = max(self.most, self.inside)
-            self.tokens_grow = self.tokens_grow and token > self.last_token
-            self.last_token = token
-
-    def leave(self) -> None:
-        """Note that the holder is done."""
-        with self._mutex:
-            self.inside -= 1
-
-
 __all__ = [
     "HANDSHAKE",
     "LONG",
-    "Tally",
     "behind_proxy",
     "both_forms",
     "extend",

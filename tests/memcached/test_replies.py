@@ -9,7 +9,8 @@ import pytest
 from holdfast import AsyncClient, LockTimeout, Outcome, OutcomeUnknown, StoreUnavailable
 from holdfast.testing.conformance.kit import Kit
 from tests.faults.scenes import client_at, play
-from tests.memcached.scenes import LONG, Tally, behind_proxy, both_forms, gather, stats, url_of
+from tests.faults.tally import Tally
+from tests.memcached.scenes import LONG, behind_proxy, both_forms, gather, stats, url_of
 from tests.servers import MemcachedServer
 
 RIDE_OUT = 30.0

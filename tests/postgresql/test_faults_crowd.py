@@ -1,30 +1,14 @@
 """Many clients at one hot name: all are served, in turn, and no process keeps it to itself."""
 
-import subprocess
-import sys
 import threading
 
 import pytest
 
 from holdfast import AsyncClient, Client
+from tests.faults.fairness import race
 from tests.servers import PostgresServer
 
 TTL = 60.0
-
-PROCESS = """
-import sys, time, holdfast
-url, rounds = sys.argv[1], int(sys.argv[2])
-with holdfast.Client(url, namespace="fair") as client:
-    client.names()
-    print("ready", flush=True)
-    sys.stdin.readline()
-    count, end = 0, time.monotonic() + float(sys.argv[3])
-    while time.monotonic() < end:
-        with client.lock("hot", ttl=60, timeout=60):
-            time.sleep(0.002)
-            count += 1
-    print(count, flush=True)
-"""
 
 
 def test_processes_share_a_hot_lock_fairly(postgres_server: PostgresServer) -> None:
@@ -32,21 +16,7 @@ def test_processes_share_a_hot_lock_fairly(postgres_server: PostgresServer) -> N
 
     Each holds it for two milliseconds, in which the others can join the queue however busy the machine is.
     """
-    command = [sys.executable, "-W", "error", "-c", PROCESS, postgres_server.url, "0", "8"]
-    racers = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for _ in range(8)
-    ]
-    for racer in racers:
-        assert racer.stdout is not None
-        assert racer.stdout.readline() == "ready\n"
-    for racer in racers:
-        assert racer.stdin is not None
-        racer.stdin.write("go\n")
-        racer.stdin.flush()
-    said = [racer.communicate(timeout=120) for racer in racers]
-    assert [errors for _, errors in said] == [""] * 8
-    counts = [int(out) for out, _ in said]
+    counts = race(postgres_server.url)
     assert min(counts) >= 0.8 * max(counts), counts
 
 

@@ -1,16 +1,14 @@
 """Lost replies: whatever statement's reply is swallowed, the answer is right and nothing stays behind."""
 
 import os
-import threading
 from contextlib import suppress
 
 import pytest
 
-from holdfast import Client, LockTimeout, Outcome, OutcomeUnknown, StoreUnavailable
+from holdfast import LockTimeout, Outcome, OutcomeUnknown, StoreUnavailable
 from holdfast.testing.conformance.kit import Kit
-from tests.faults.resource import Numbers
 from tests.faults.scenes import API_FORMS, client_at, play
-from tests.hazards.helpers import eventually
+from tests.faults.tally import Crowd
 from tests.postgresql.servers import proxy_for, url_at
 from tests.servers import PostgresServer, Proxy
 
@@ -19,8 +17,11 @@ TTL = 20.0
 STATEMENTS = ("acquire", "release", "renew", "read", "write", "names", "look", "settings", "lock", "listen")
 FAULTS = {"swallow": Proxy.swallow, "lose": Proxy.lose}
 
-ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "250"))
-"""How many acquisitions each of four threads makes through a proxy that swallows replies."""
+ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "10000"))
+"""How many acquisitions go through a proxy that swallows replies and requests."""
+
+RIDE_OUT = 30.0
+"""For how long clients repeat requests, in seconds: only a failure uses it up."""
 
 
 @pytest.mark.parametrize("form", API_FORMS)
@@ -76,46 +77,31 @@ def test_a_try_without_a_reply_leaves_nothing(postgres_server: PostgresServer, f
     play(form, postgres_server.url, scene)
 
 
-@pytest.mark.parametrize("contended", [False, True], ids=["free", "contended"])
-def test_many_acquisitions_with_swallowed_replies(postgres_server: PostgresServer, *, contended: bool) -> None:
+@pytest.mark.parametrize("form", API_FORMS)
+@pytest.mark.parametrize("names", [["hot"], ["one", "two", "three", "four"]], ids=["contended", "spread"])
+@pytest.mark.timeout(600)
+def test_ten_thousand_acquisitions_with_swallowed_replies(
+    postgres_server: PostgresServer, names: list[str], form: str
+) -> None:
     """Of many acquisitions none leaves an orphan or gets a wrong answer, and the numbers they protect are right."""
-    numbers, counts, errors = Numbers(), [0] * 4, list[BaseException]()
+    crowd = Crowd(names, ROUNDS)
     with proxy_for(postgres_server, seed=7) as proxy:
-        url = url_at(proxy.address)
-        clients = [Client(url, namespace=f"many {contended}", operation_timeout=2.0) for _ in range(4)]
-        for client in clients:
-            client.names()
-        proxy.swallow(None, probability=0.03)
 
-        def work(number: int) -> None:
-            name = "hot" if contended else f"own {number}"
-            try:
-                for _ in range(ROUNDS):
-                    with clients[number].lock(name, TTL) as lease:
-                        value = numbers.read(name, lease.token)
-                        numbers.write(name, lease.token, value + 1)
-                        counts[number] += 1
-            except BaseException as error:  # noqa: BLE001 - the test reports it
-                errors.append(error)
+        async def scene(kit: Kit) -> None:
+            url = url_at(proxy.address)
+            clients = [client_at(kit, url, operation_timeout=10.0, retry_for=RIDE_OUT) for _ in range(4)]
+            for client in clients:
+                await client.names()
+            proxy.swallow(None, probability=0.02)
+            proxy.lose(None, probability=0.004)
+            await crowd.work(kit, clients, workers=4)
+            proxy.heal()
+            await crowd.leaves_nothing(kit, kit.client())
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        proxy.heal()
-        assert errors == []
-        assert counts == [ROUNDS] * 4
-        assert numbers.total() == 4 * ROUNDS
-        with Client(postgres_server.url, namespace=f"many {contended}") as onlooker:
-            eventually(lambda: not any(_used(onlooker, name) for name in onlooker.names()), "no orphan")
-        for client in clients:
-            client.close()
-
-
-def _used(client: Client, name: str) -> bool:
-    view = client.inspect(name)
-    return bool(view.holders or view.waiters)
+        play(form, postgres_server.url, scene)
+        assert proxy.counts.swallowed > ROUNDS / 100
+        assert proxy.counts.lost
+    crowd.check()
 
 
 @pytest.mark.parametrize("form", API_FORMS)

@@ -77,7 +77,7 @@ WRONG_SQL: dict[str, Change] = {
     "renew: what the clock stretched stays": ("greatest(least(n.expires_at, @now + n.ttl),", "greatest(n.expires_at,"),
     "renew: the version stays": ("        version = n.version + 1,\n        ttl", "        ttl"),
     "write: whatever is there": ("WHERE n.name = r.name AND n.version = r.version", "WHERE n.name = r.name"),
-    "write: the rows one by one": ("IF in_atomic THEN", "IF false THEN"),
+    "write: the rows one by one": ("IF in_atomic AND", "IF false AND"),
     "write: at a server that forgot": (
         "WHERE quarantined_since = in_since AND timeline = @timeline AND (started = @started OR NOT in_strict)",
         "WHERE true",

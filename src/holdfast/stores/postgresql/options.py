@@ -190,7 +190,7 @@ def deployment_of_pool(pool: Any, options: Mapping[str, Any] | None = None) -> P
     """
     checked = {key: _check(key, value) for key, value in (options or {}).items() if value != ""}
     if hasattr(pool, "conninfo") and hasattr(pool, "kwargs"):
-        return _of_conninfo(str(pool.conninfo), dict(pool.kwargs or {}), checked)
+        return _of_keywords(_keywords_of_pool(pool), checked)
     engine = getattr(pool, "sync_engine", pool)
     if getattr(getattr(engine, "dialect", None), "name", "") == "postgresql":
         _, keywords = engine.dialect.create_connect_args(engine.url)
@@ -208,22 +208,50 @@ def _check(key: str, value: object) -> Any:  # noqa: ANN401 - whatever the optio
         raise UsageError(f"`{key}` is not valid: in a URL it {OPTIONS[key].takes}.") from None
 
 
-def _of_conninfo(conninfo: str, keywords: dict[str, Any], options: dict[str, Any]) -> PgDeployment:
+def _keywords_of_pool(pool: Any) -> dict[str, Any]:  # noqa: ANN401 - psycopg_pool need not be installed
+    """Return how a pool connects. Raises UsageError if that is not known now."""
+    from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
 
-    return _of_keywords({**conninfo_to_dict(conninfo), **keywords}, options)
+    for key in ("conninfo", "kwargs"):
+        if callable(getattr(pool, key)):
+            raise UsageError(
+                f"`{key}` of the pool is a function, whose values Holdfast cannot take over, because they may change: "
+                "give a URL."
+            )
+    try:
+        return {**conninfo_to_dict(pool.conninfo or ""), **(pool.kwargs or {})}
+    except ProgrammingError:
+        raise UsageError(f"`conninfo` of the pool can't be understood: {FORMS}.") from None
 
 
 def _of_keywords(keywords: dict[str, Any], options: dict[str, Any]) -> PgDeployment:
     kept = {key: str(value) for key, value in keywords.items() if key in TAKEN_OVER and value is not None}
     if "database" in keywords:
         kept["dbname"] = str(keywords["database"])
-    hosts = str(keywords.get("host") or "localhost").split(",")
-    ports = str(keywords.get("port") or PORT).split(",")
-    ports = ports * len(hosts) if len(ports) == 1 else ports
+    hosts = _hosts(keywords)
     if len(hosts) > 1:
         kept.setdefault("target_session_attrs", "read-write")
-    return PgDeployment([(host, int(port)) for host, port in zip(hosts, ports, strict=True)], kept, **options)
+    return PgDeployment(hosts, kept, **options)
+
+
+def _hosts(keywords: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Return the servers of a connection. What the keywords leave out, libpq takes from the environment."""
+    servers, port = (str(keywords.get(key) or "") for key in ("host", "port"))
+    if keywords.get("service") and not servers:
+        raise UsageError("the pool or engine names a service, whose hosts are not known: give the hosts, or a URL.")
+    servers = servers or str(keywords.get("hostaddr") or "")
+    if not (servers and port):
+        from psycopg import pq
+
+        defaults = {each.keyword.decode(): (each.val or b"").decode() for each in pq.Conninfo.get_defaults()}
+        servers = servers or defaults["host"] or defaults["hostaddr"] or "localhost"
+        port = port or defaults["port"] or str(PORT)
+    hosts, ports = servers.split(","), port.split(",")
+    ports = ports * len(hosts) if len(ports) == 1 else ports
+    if len(ports) != len(hosts) or not all(each.isdecimal() for each in ports):
+        raise UsageError("the pool or engine must have one port, or as many ports as hosts, each of them a number.")
+    return [(host, int(port)) for host, port in zip(hosts, ports, strict=True)]
 
 
 TAKEN_OVER = frozenset(

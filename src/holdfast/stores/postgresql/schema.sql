@@ -307,6 +307,9 @@ CREATE OR REPLACE FUNCTION @renew(in_names text[], in_request_ids text[], in_tok
 RETURNS SETOF text LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM @wait_for_log();
+    IF cardinality(in_names) > 1 THEN  -- an UPDATE locks rows in no certain order
+        PERFORM FROM @names WHERE name = ANY (in_names) ORDER BY name FOR UPDATE;
+    END IF;
     RETURN QUERY
     UPDATE @names AS n SET
         version = n.version + 1,
@@ -345,13 +348,13 @@ BEGIN
     WHERE r.version = 0 AND @now < in_as_of + @new_for
     ORDER BY name
     ON CONFLICT DO NOTHING;
-    IF in_atomic THEN
+    IF in_atomic OR cardinality(in_names) > 1 THEN  -- an UPDATE locks rows in no certain order
         PERFORM FROM @names WHERE name = ANY (in_names) ORDER BY name FOR UPDATE;
-        IF cardinality(in_names) <> (
-            SELECT count(*) FROM @names JOIN unnest(in_names, in_versions) AS r (name, version) USING (name, version)
-        ) THEN
-            RETURN '{}';
-        END IF;
+    END IF;
+    IF in_atomic AND cardinality(in_names) <> (
+        SELECT count(*) FROM @names JOIN unnest(in_names, in_versions) AS r (name, version) USING (name, version)
+    ) THEN
+        RETURN '{}';
     END IF;
     WITH done AS (
         UPDATE @names AS n SET

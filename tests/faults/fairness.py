@@ -1,0 +1,38 @@
+"""A race of processes for one lock: how often each of them holds it."""
+
+import subprocess
+import sys
+
+PROCESS = """
+import sys, time, holdfast
+url, seconds = sys.argv[1], float(sys.argv[2])
+with holdfast.Client(url, namespace="fair") as client:
+    client.names()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    count, end = 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        with client.lock("hot", ttl=60, timeout=60):
+            time.sleep(0.002)
+            count += 1
+    print(count, flush=True)
+"""
+
+
+def race(url: str, processes: int = 8, seconds: float = 8.0) -> list[int]:
+    """Let processes contend for a lock, each of which holds it for two milliseconds; return how often each held it."""
+    command = [sys.executable, "-W", "error", "-c", PROCESS, url, str(seconds)]
+    racers = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(processes)
+    ]
+    for racer in racers:
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    said = [racer.communicate(timeout=120) for racer in racers]
+    assert [errors for _, errors in said] == [""] * processes
+    return [int(out) for out, _ in said]

@@ -1,0 +1,109 @@
+"""The count of those who are inside, and many acquisitions that are counted so, in both forms of the API."""
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from itertools import cycle, islice
+
+from holdfast import AsyncClient, Outcome
+from holdfast.runtimes import clocks
+from holdfast.testing.conformance.kit import Kit
+from tests.faults.resource import Numbers
+
+TTL = 30.0
+"""The ttl of the leases, in seconds. Whoever waits for a lease that nobody releases waits for as long."""
+
+PATIENCE = 240.0
+"""For how long a worker waits for a lease, in seconds. Only a failure uses it up."""
+
+SOON = 10.0
+"""Within how many seconds all names must be free when the workers are done."""
+
+
+class Tally:
+    """Counts who is inside, for threads and tasks."""
+
+    def __init__(self) -> None:
+        """Start with nobody."""
+        self.most = self.inside = self.entries = 0
+        self.last_token = 0
+        self.tokens_grow = True
+        self._mutex = threading.Lock()
+
+    def enter(self, token: int) -> None:
+        """Note a holder."""
+        with self._mutex:
+            self.inside += 1
+            self.entries += 1
+            self.most = max(self.most, self.inside)
+            self.tokens_grow = self.tokens_grow and token > self.last_token
+            self.last_token = token
+
+    def leave(self) -> None:
+        """Note that the holder is done."""
+        with self._mutex:
+            self.inside -= 1
+
+
+class Crowd:
+    """Workers that acquire names again and again, and the numbers that these names protect."""
+
+    def __init__(self, names: Sequence[str], rounds: int) -> None:
+        """Acquire these names, `rounds` times all together."""
+        self.tallies = {name: Tally() for name in names}
+        self.outcomes: Counter[Outcome] = Counter()
+        self._rounds = rounds
+        self._numbers = Numbers()
+        self._orphans: list[str] = []
+        self._unknown: set[str] = set()
+
+    async def work(self, kit: Kit, clients: Sequence[AsyncClient], workers: int) -> None:
+        """Have the workers acquire the names, in an order of chance, and share the clients."""
+        order = list(islice(cycle(self.tallies), self._rounds))
+        random.Random(workers).shuffle(order)
+        shares = [order[place::workers] for place in range(workers)]
+        running = [
+            kit.start(partial(self._acquire_all, clients[place % len(clients)], share))
+            for place, share in enumerate(shares)
+        ]
+        for each in running:
+            await each.result(PATIENCE)
+
+    async def _acquire_all(self, client: AsyncClient, names: Sequence[str]) -> None:
+        for name in names:
+            began = clocks.steady()
+            lease = await client.lock(name, ttl=TTL).acquire(timeout=PATIENCE)
+            if clocks.steady() - began > 0.9 * TTL and name not in self._unknown:
+                self._orphans.append(name)
+            self.tallies[name].enter(lease.token)
+            value = self._numbers.read(name, lease.token)
+            lease.check()
+            self._numbers.write(name, lease.token, value + 1)
+            self.tallies[name].leave()
+            outcome = await lease.release()
+            self.outcomes[outcome] += 1
+            if outcome is not Outcome.RELEASED:
+                self._unknown.add(name)
+
+    def check(self) -> None:
+        """Check that no two held a name at once, that its tokens grew, and that no acquisition was lost or orphaned."""
+        assert self._orphans == []
+        assert {name: tally.most for name, tally in self.tallies.items()} == dict.fromkeys(self.tallies, 1)
+        assert all(tally.tokens_grow for tally in self.tallies.values())
+        assert sum(tally.entries for tally in self.tallies.values()) == self._rounds
+        assert self._numbers.total() == self._rounds
+        assert self.outcomes[Outcome.RELEASED] + self.outcomes[Outcome.UNKNOWN] == self._rounds
+        assert self.outcomes[Outcome.UNKNOWN] <= self._rounds / 100  # of one release every request has failed
+
+    async def leaves_nothing(self, kit: Kit, onlooker: AsyncClient) -> None:
+        """Wait until nobody holds a name or waits for it: at once, but for the lease of a release that was lost."""
+        for name in self.tallies:
+
+            async def unused(name: str = name) -> bool:
+                view = await onlooker.inspect(name)
+                return not view.holders and not view.waiters
+
+            within = SOON + TTL if name in self._unknown else SOON
+            await kit.until(unused, f"{name!r} without holders and waiters", within)
