@@ -131,8 +131,8 @@ class SessionLockStore:
             ) from error
 
     def _time_to_wait(self, request: AcquireRequest, until: float) -> float:
-        """Return how many seconds to wait in the database: 0 if too many requests of this client do already."""
-        if not request.wait or self._waiting >= self._locks.most // 2:
+        """Return how many seconds to wait in the database: 0 if it can't, or too many requests of this client do."""
+        if not request.wait or not self._locks.waits or self._waiting >= self._locks.most // 2:
             return 0.0
         return max(0.0, min(SLICE, (until - self._runtime.now()) / 2))
 
