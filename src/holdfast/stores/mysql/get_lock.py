@@ -6,6 +6,7 @@ loses its lock.
 
 from collections.abc import Sequence
 
+from holdfast.contracts.deadlines import MICROS
 from holdfast.contracts.runtime import Runtime
 from holdfast.errors import StoreError
 from holdfast.stores.mysql import get_lock_sql as sql
@@ -56,6 +57,7 @@ class MySqlNamedLocks:
     def __init__(self, runtime: Runtime, deployment: MySqlDeployment, make_link: MakeMySqlLink) -> None:
         """Prepare; nothing is connected yet."""
         self.most = deployment.connections
+        self.longest_ttl = sql.LONGEST_TIMEOUT * MICROS
         self.waits = False
         self.now = runtime.now
         self._runtime = runtime

@@ -8,8 +8,8 @@ no whole number: MySQL would round it.
 from collections.abc import Sequence
 from hashlib import blake2b
 
-LONGEST_TIMEOUT = 31_536_000
-"""The longest `wait_timeout` that servers take, in seconds: one year."""
+LONGEST_TIMEOUT = 2_147_483
+"""The longest `wait_timeout` that servers of all systems take, in seconds: 24 days."""
 
 SERVER = (
     "SELECT CONNECTION_ID(), VERSION(), DATABASE(), @@lower_case_table_names",
