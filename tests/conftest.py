@@ -47,6 +47,7 @@ THOROUGH = (
     "etcd/test_faults.py",
     "memcached/test_replies.py::test_ten_thousand",
     "models/",
+    "mysql/test_get_lock_orphans.py",
     "ordered/test_faults",
     "postgresql/test_advisory_orphans.py",
     "postgresql/test_channel.py::test_many_clients_behind_a_pooler_of_two",
