@@ -337,6 +337,31 @@ def test_a_lost_reply_leaves_no_lock(mariadb_server: MariaDbServer, name: str, s
     acquire_through_a_bad_proxy(mariadb_server, name, swallowed, 1000)
 
 
+@pytest.mark.parametrize("swallowed", [b" GET_LOCK", b"RELEASE_LOCK"])
+def test_a_reply_that_never_comes_leaves_no_lock(mariadb_server: MariaDbServer, name: str, swallowed: bytes) -> None:
+    """A connection that stays open, and says nothing more, is closed after the request's time; with it goes the lock."""
+    with Proxy(mariadb_server.address) as proxy, Client(through(proxy), operation_timeout=1.0) as client:
+        client.inspect(name)
+        proxy.swallow(1, containing=swallowed, cut=False)
+        client.lock(name, ttl=600).acquire(timeout=30.0).release()
+        assert proxy.counts.swallowed == 1
+        eventually(lambda: holder(mariadb_server, name) is None, "a lock that is free")
+        assert client.lock(name).acquire(timeout=30.0).release() is Outcome.RELEASED
+
+
+def test_a_renewal_without_a_reply_ends_the_lease_in_time(
+    mariadb_server: MariaDbServer, other: Client, name: str
+) -> None:
+    """The holder gives its lease up before the server does, which counts from the renewal on."""
+    with Proxy(mariadb_server.address) as proxy, Client(through(proxy), operation_timeout=1.0) as client:
+        lease = client.lock(name, ttl=3).acquire()
+        proxy.swallow(None, containing=b"IS_USED_LOCK", cut=False)
+        theirs = other.lock(name).acquire(timeout=30.0)
+        assert lease.lost
+        assert theirs.release() is Outcome.RELEASED
+        proxy.heal()
+
+
 def test_a_lost_reply_leaves_no_lock_in_asyncio(mariadb_server: MariaDbServer, name: str) -> None:
     """The same over asyncmy, with any reply but those of the greeting."""
     inside, done = list[int](), list[int]()
