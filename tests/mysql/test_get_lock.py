@@ -20,13 +20,18 @@ import pytest
 
 from holdfast import AsyncClient, Client, HoldfastError, LockTimeout, Outcome, StoreError, StoreUnavailable, UsageError
 from holdfast.stores.mysql import get_lock_sql as sql
+from holdfast.stores.mysql.get_lock import MySqlNamedLocks
 from holdfast.stores.mysql.options import PREFIX, deployment_of
+from holdfast.stores.sql.sessions import LockSession
 from tests.hazards.helpers import eventually, soon
 from tests.servers import MariaDbServer, Proxy
 from tests.servers.mariadb import DATABASE, PASSWORD, USER
 
 if TYPE_CHECKING:
     from holdfast.primitives.options import PlainOptions
+
+NOBODY = 10**9
+"""The id of no session."""
 
 
 @pytest.fixture
@@ -331,15 +336,15 @@ def acquire_through_a_bad_proxy(server: MariaDbServer, name: str, swallowed: byt
     eventually(lambda: holder(server, name) is None, "a lock that is free")
 
 
-@pytest.mark.parametrize("swallowed", [b" GET_LOCK", b"RELEASE_LOCK"])
+@pytest.mark.parametrize("swallowed", [b"GET_LOCK", b"RELEASE_LOCK"])
 def test_a_lost_reply_leaves_no_lock(mariadb_server: MariaDbServer, name: str, swallowed: bytes) -> None:
     """After 1,000 acquisitions of which many replies were swallowed, nobody holds anything, and no two held at once."""
     acquire_through_a_bad_proxy(mariadb_server, name, swallowed, 1000)
 
 
-@pytest.mark.parametrize("swallowed", [b" GET_LOCK", b"RELEASE_LOCK"])
+@pytest.mark.parametrize("swallowed", [b"GET_LOCK", b"RELEASE_LOCK"])
 def test_a_reply_that_never_comes_leaves_no_lock(mariadb_server: MariaDbServer, name: str, swallowed: bytes) -> None:
-    """A connection that stays open, and says nothing more, is closed after the request's time; with it goes the lock."""
+    """A connection that stays open, and says nothing more, is closed, and with it goes the lock."""
     with Proxy(mariadb_server.address) as proxy, Client(through(proxy), operation_timeout=1.0) as client:
         client.inspect(name)
         proxy.swallow(1, containing=swallowed, cut=False)
@@ -445,9 +450,9 @@ def test_waiters_poll_where_the_server_counts_whole_seconds(
     """On MySQL, which rounds what GET_LOCK is to wait, no statement waits, and a waiter is served all the same."""
     real, waits = sql.lock, list[float]()
 
-    def lock(name: str, wait: float) -> str:
+    def lock(name: str, wait: float, session: int) -> str:
         waits.append(wait)
-        return real(name, wait)
+        return real(name, wait, session)
 
     monkeypatch.setattr(sql, "SERVER", tuple(each.replace("VERSION()", "'8.4.3'") for each in sql.SERVER))
     monkeypatch.setattr(sql, "lock", lock)
@@ -567,29 +572,38 @@ def test_servers_that_are_unfit_are_refused(url: str, planted: str, says: str, m
     assert "without ?mode=get_lock" in said
 
 
-def by_session_7(statement: Callable[..., str]) -> Callable[..., str]:
+def by_another_session(statement: Callable[..., str]) -> Callable[..., str]:
     """Make a statement be answered by another session, as if a proxy were between."""
 
     def answered(*args: object) -> str:
-        return statement(*args).replace("CONNECTION_ID()", "7")
+        return statement(*args).replace("CONNECTION_ID()", str(NOBODY))
 
     return answered
 
 
-def test_a_proxy_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session that is not the one of the greeting belongs to a proxy, also if it says so only later."""
+def test_a_proxy_is_refused(mariadb_server: MariaDbServer, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that is not the one of the greeting belongs to a proxy; it takes no lock that would stay there."""
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.stores.mysql.connection.MySqlConnection.thread_id", Mock(return_value=7))
+        patch.setattr("holdfast.stores.mysql.connection.MySqlConnection.thread_id", Mock(return_value=NOBODY))
         assert "a proxy is between" in refusal(url)
-    monkeypatch.setattr(sql, "lock", by_session_7(sql.lock))
+    taken: list[int | None] = []
+    close = MySqlNamedLocks.close_session
+
+    def close_session(locks: MySqlNamedLocks, session: LockSession) -> None:
+        taken.append(holder(mariadb_server, "name"))
+        close(locks, session)
+
+    monkeypatch.setattr(MySqlNamedLocks, "close_session", close_session)
+    monkeypatch.setattr(sql, "lock", by_another_session(sql.lock))
     assert "a proxy is between" in refusal(url)
+    assert taken == [None, None]
 
 
 def test_a_renewal_by_another_session_is_none(url: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A renewal that a proxy sends to another session does not keep the session of the lock alive."""
     with Client(url) as client:
         lease = client.lock(name, ttl=600).acquire()
-        monkeypatch.setattr(sql, "holder", by_session_7(sql.holder))
+        monkeypatch.setattr(sql, "holder", by_another_session(sql.holder))
         with pytest.raises(HoldfastError, match="its session in the database has ended"):
             lease.extend()
 

@@ -51,7 +51,7 @@ STATEMENTS = (
     *(DO.look, DO.clock, DO.end_quarantine),
     *get_lock_sql.SERVER,
     get_lock_sql.set_timeout(5),
-    get_lock_sql.lock("holdfast:a", 0.0),
+    get_lock_sql.lock("holdfast:a", 0.0, 7),
     get_lock_sql.holder("holdfast:a"),
     get_lock_sql.describe(7),
     *get_lock_sql.unlock("holdfast:a"),

@@ -51,9 +51,9 @@ class MySqlLockSession:
     async def lock(self, key: LockKey, terms: LockTerms, until: float) -> int:
         """Take a lock if it is free, or wait for it in the database. The timeout is set before: no lock is without."""
         name, timeout = self._context.lock_name(key), _whole_seconds(terms.ttl)
-        results = await self._run((sql.set_timeout(timeout), sql.lock(name, terms.wait)), until)
-        ((granted, session),) = results[-1].rows
-        if int(session) != self.connection.session:
+        lock = sql.lock(name, terms.wait, self.connection.session)
+        ((granted,),) = (await self._run((sql.set_timeout(timeout), lock), until))[-1].rows
+        if granted == sql.OTHER_SESSION:
             raise self._context.proxy_seen()
         if granted is None:
             raise StoreUnavailable(f"the request for {key.name!r} was ended by the server, or by KILL QUERY: try again")

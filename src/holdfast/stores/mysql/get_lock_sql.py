@@ -32,9 +32,14 @@ def set_timeout(timeout: int) -> str:
     return f"SET SESSION wait_timeout = {timeout}"
 
 
-def lock(name: str, wait: float) -> str:
+OTHER_SESSION = -1
+"""The reply to `lock` in another session than the one for which it was meant: nothing was done."""
+
+
+def lock(name: str, wait: float, session: int) -> str:
     """Take a lock, or wait for it for so many seconds; return 1 if it was granted, 0 if not, NULL after an error."""
-    return f"SELECT GET_LOCK('{name}', {f'{wait:.3f}' if wait else 0}), CONNECTION_ID()"
+    get_lock = f"GET_LOCK('{name}', {f'{wait:.3f}' if wait else 0})"
+    return f"SELECT IF(CONNECTION_ID() = {session}, {get_lock}, {OTHER_SESSION})"
 
 
 def unlock(name: str) -> Sequence[str]:
