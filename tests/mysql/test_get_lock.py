@@ -25,7 +25,9 @@ from holdfast.stores.mysql.options import PREFIX, deployment_of
 from holdfast.stores.sql.sessions import LockSession
 from tests.hazards.helpers import eventually, soon
 from tests.servers import MariaDbServer, Proxy
+from tests.servers.homes import Home
 from tests.servers.mariadb import DATABASE, PASSWORD, USER
+from tests.servers.tls import Certificates
 
 if TYPE_CHECKING:
     from holdfast.primitives.options import PlainOptions
@@ -393,6 +395,50 @@ def test_a_lost_reply_leaves_no_lock_in_asyncio(mariadb_server: MariaDbServer, n
         assert proxy.counts.swallowed
     assert len(done) == 200
     eventually(lambda: holder(mariadb_server, name) is None, "a lock that is free")
+
+
+class TlsMariaDb(MariaDbServer):
+    """A server with a certificate."""
+
+    def __init__(self, folder: Path, certificates: Certificates) -> None:
+        """Prepare it."""
+        super().__init__(folder)
+        self._certificates = certificates
+
+    def _furnish(self, home: Home) -> None:
+        super()._furnish(home)
+        cert, key = (home.write(each.name, each.read_text()) for each in self._files())
+        self.options = [f"--ssl-cert={cert}", f"--ssl-key={key}"]
+
+    def _files(self) -> tuple[Path, Path]:
+        return self._certificates.certificate, self._certificates.key
+
+
+def test_a_lease_is_held_and_lost_over_tls(tmp_path: Path, name: str) -> None:
+    """What TLS sends by itself, such as the tickets of a session, is taken neither for a reply nor for an end."""
+    made = Certificates(tmp_path / "certificates")
+
+    async def main(url: str) -> None:
+        async with AsyncClient(url) as client:
+            lease = await client.lock(name, ttl=600).acquire()
+            await lease.extend()
+            server.kill_connection(holder(server, name) or 0)
+            assert await lease.lost.wait(10.0)
+
+    with TlsMariaDb(tmp_path / "server", made) as server:
+        url = f"{server.url}?mode=get_lock&ssl_ca={made.authority}&ssl_verify_identity=true"
+        with Client(url) as client:
+            sessions = set[int | None]()
+            for _ in range(2):
+                with client.lock(name, ttl=4) as lease:
+                    sessions.add(holder(server, name))
+                    assert not lease.lost.wait(2.0)
+                    lease.extend()
+            assert len(sessions) == 1
+            lease = client.lock(name, ttl=600).acquire()
+            server.kill_connection(holder(server, name) or 0)
+            assert lease.lost.wait(10.0)
+        asyncio.run(main(url))
 
 
 # -- names -------------------------------------------------------------------------------------------------------
