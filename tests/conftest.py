@@ -50,6 +50,7 @@ THOROUGH = (
     "mysql/test_crowd.py",
     "mysql/test_promises.py::test_a_full_disk",
     "mysql/test_promises.py::test_a_restart_of_a_durable_server",
+    "mysql/test_get_lock_orphans.py",
     "ordered/test_faults",
     "postgresql/test_advisory_orphans.py",
     "postgresql/test_channel.py::test_many_clients_behind_a_pooler_of_two",

@@ -93,8 +93,8 @@ def raise_or_note(loss: Exception, error: BaseException | None) -> None:
 
 
 NO_TOKENS = (
-    "this store has no fencing tokens: make a sequence of them, by `CREATE SEQUENCE holdfast_tokens` in PostgreSQL, "
-    "and connect again, or use a store that has tokens."
+    "this store has no fencing tokens: use a store that has them, as that with a table in this database; or, in "
+    "PostgreSQL, make a sequence of them, by `CREATE SEQUENCE holdfast_tokens`, and connect again."
 )
 
 

@@ -52,6 +52,14 @@ class KilledSession(MySqlConnection):
     async def _execute(self, text: str, results: list[MySqlResult], until: float) -> None:
         raise NotImplementedError
 
+    def send(self, statements: Sequence[str]) -> None:
+        """Refuse: no channel sends without waiting."""
+        raise NotImplementedError
+
+    async def receive(self, until: float) -> list[MySqlResult]:
+        """Refuse."""
+        raise NotImplementedError
+
     def close(self) -> None:
         """Do nothing."""
 

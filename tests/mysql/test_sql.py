@@ -7,6 +7,7 @@ import sqlglot
 from sqlglot import exp
 
 from holdfast.contracts.messages import AcquireRequest, RenewRequest
+from holdfast.stores.mysql import get_lock_sql
 from holdfast.stores.mysql.channel import SLEEPING
 from holdfast.stores.mysql.link import BEGIN, COMMIT, GREETING, IMPATIENT, PATIENT, ROLLBACK, STARTED
 from holdfast.stores.mysql.schema import ddl, ddl_statements, expand, grants
@@ -48,6 +49,13 @@ STATEMENTS = (
     DO.messages("channel", 5),
     DO.delete_messages([1, 2]),
     *(DO.look, DO.clock, DO.end_quarantine),
+    *get_lock_sql.SERVER,
+    get_lock_sql.set_timeout(5),
+    get_lock_sql.lock("holdfast:a", 0.0, 7),
+    get_lock_sql.holder("holdfast:a"),
+    get_lock_sql.describe(7),
+    *get_lock_sql.unlock("holdfast:a"),
+    f"SELECT {get_lock_sql.kill_operand('holdfast:a', 7)}",  # the parser knows no KILL of an expression; servers do
 )
 
 ONLY_ONE_HAS = (

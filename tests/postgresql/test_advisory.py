@@ -111,6 +111,15 @@ def test_a_renewed_lease_outlives_its_ttl(client: Client, other: Client) -> None
     assert lease.release() is Outcome.RELEASED
 
 
+def test_a_lease_is_no_longer_than_the_server_counts(client: Client) -> None:
+    """A ttl that is longer than the server's longest timeout is cut to it, and so is an extension."""
+    longest, year = 2_147_484.0, 366 * 86400.0
+    with client.lock("name", ttl=year).acquire() as lease:
+        assert longest / 2 < lease.remaining() <= longest
+        assert longest / 2 < lease.extend(year) <= longest
+        assert longest / 2 < lease.remaining() <= longest
+
+
 def test_a_stalled_server_loses_no_lease(postgres_server: PostgresServer, client: Client) -> None:
     """A renewal that is not answered in time is answered later: the session and its lock go on."""
     lease = client.lock("name", ttl=6).acquire()

@@ -59,6 +59,9 @@ class Capabilities:
     records: bool = True
     """Whether the store keeps a record of each name. If not, it lists no names, keeps none from others after its lease
     (no lock_delay, no min_hold), passes on no revocation requests, and shows no metadata of an owner (no elections)."""
+    shows_leases: bool = True
+    """Whether others see the owner, the token and the ttl of a lease. If not, they see that the name is held, and in
+    place of the owner by which session."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -47,6 +47,8 @@ MYSQL = (
     "holdfast.stores.mysql.threads",
     "asyncmy.connection",
     "holdfast.stores.mysql.database",
+    "holdfast.stores.mysql.get_lock",
+    "holdfast.stores.sql.session_locks",
     "holdfast.stores.sql.store",
 )
 """The modules that operations of these stores need besides those that creating a client imports."""

@@ -13,6 +13,7 @@ from holdfast.errors import UsageError
 from holdfast.stores.mysql.options import (
     AUTO,
     CONNECTIONS,
+    GET_LOCK,
     MAX_TTL,
     OBSERVED,
     OFF,
@@ -65,6 +66,18 @@ def mysql_url_source(parts: SplitResult) -> StoreSource:
 
 def capabilities_of(deployment: MySqlDeployment) -> Capabilities:
     """Return the capabilities of a store with these rules."""
+    if deployment.mode == GET_LOCK:
+        return Capabilities(
+            min_ttl=1.0,
+            queue=False,
+            weights=False,
+            local=False,
+            span=1,
+            shows_waiters=False,
+            tokens=False,
+            records=False,
+            shows_leases=False,
+        )
     return Capabilities(
         min_ttl=0.05,
         queue=True,
@@ -96,5 +109,11 @@ def _make(deployment: MySqlDeployment, runtime: Runtime) -> Store:
         from holdfast.stores.mysql.aio import MySqlAsyncLink
 
         link = MySqlAsyncLink
+    if deployment.mode == GET_LOCK:
+        from holdfast.stores.mysql.get_lock import MySqlNamedLocks
+        from holdfast.stores.sql.session_locks import SessionLockStore
+
+        locks = MySqlNamedLocks(runtime, deployment, link)
+        return SessionLockStore(deployment.title(), runtime, locks, capabilities_of(deployment))
     database = MySqlDatabase(runtime, deployment, link)
     return SqlStore(deployment.title(), runtime, database, capabilities_of(deployment))

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 from asyncmy.connection import Connection
@@ -9,13 +10,19 @@ from asyncmy.connection import Connection
 from holdfast.errors import StoreError
 from holdfast.runtimes import clocks
 from holdfast.stores.mysql.connection import MySqlConnection, result_of
-from holdfast.stores.mysql.errors import MySqlResult
+from holdfast.stores.mysql.errors import MySqlBroken, MySqlResult
 from holdfast.stores.mysql.link import MySqlLink
 from holdfast.transport.keep_alive import keep_transport_alive
+
+WHENEVER = 1e9
+"""The timeout of a statement whose reply may come whenever it comes, in seconds."""
 
 
 class MySqlAsyncConnection(MySqlConnection):
     """A connection of asyncmy, or of another driver with the same calls."""
+
+    _sent: "asyncio.Task[list[MySqlResult]] | None" = None
+    """The statements that were sent, and whose reply was not received yet."""
 
     async def _execute(self, text: str, results: list[MySqlResult], until: float) -> None:
         try:
@@ -34,8 +41,26 @@ class MySqlAsyncConnection(MySqlConnection):
                 self.close()  # a reply is due that nobody reads
             raise
 
+    def send(self, statements: Sequence[str]) -> None:
+        """Have a task run statements: it goes on when nobody waits for it any more."""
+        work = self.run(statements, clocks.steady() + WHENEVER)
+        self._sent = asyncio.get_running_loop().create_task(work)
+        self._sent.add_done_callback(_note)
+
+    async def receive(self, until: float) -> list[MySqlResult]:
+        """Wait for the task."""
+        assert self._sent is not None  # noqa: S101 - `send` was called
+        await asyncio.wait({self._sent}, timeout=max(0.0, until - clocks.steady()))
+        if not self._sent.done():
+            raise TimeoutError
+        if self._sent.cancelled():
+            raise MySqlBroken("the connection was closed")
+        return self._sent.result()
+
     def close(self) -> None:
         """Close it."""
+        if self._sent is not None:
+            self._sent.cancel()
         transport = getattr(self._raw, "_transport", None)
         if transport is not None:
             transport.abort()
@@ -90,3 +115,9 @@ class MySqlAsyncLink(MySqlLink):
             )
         async with asyncio.timeout(until - clocks.steady()):
             return MySqlAsyncConnection(await raw, "", several=False)
+
+
+def _note(task: "asyncio.Task[list[MySqlResult]]") -> None:
+    """Take the error of a task, which nobody may ask for."""
+    if not task.cancelled():
+        task.exception()

@@ -29,6 +29,8 @@ class MySqlConnection(ABC):
         self.used = 0.0
         self.session = 0
         """The id of its session, once it has greeted the server."""
+        self.examined = False
+        """Whether its server is known to be fit for named locks."""
         self._raw = raw
         self._several = several
 
@@ -53,6 +55,18 @@ class MySqlConnection(ABC):
     @abstractmethod
     async def _execute(self, text: str, results: list[MySqlResult], until: float) -> None:
         """Run a text of one or several statements, and append the result of each to `results`."""
+
+    @abstractmethod
+    def send(self, statements: Sequence[str]) -> None:
+        """Send statements, whose reply `receive` reads. Raises MySqlBroken. Only for connections to a URL's hosts."""
+
+    @abstractmethod
+    async def receive(self, until: float) -> list[MySqlResult]:
+        """Return the results of the statements that were sent.
+
+        Raises TimeoutError if the reply has not come in time: then it is still due, and the connection goes on. Raises
+        MySqlServerError or MySqlBroken as `run` does.
+        """
 
     @abstractmethod
     def close(self) -> None:

@@ -40,7 +40,8 @@ CONFLICTS = frozenset({1213, 1205, 1020})
 INTERRUPTED = 1317
 """The statement was ended by KILL QUERY."""
 
-NOBODY = frozenset({1094, 1095})
+NO_SESSION, NOT_ITS_OWN = 1094, 1095
+NOBODY = frozenset({NO_SESSION, NOT_ITS_OWN})
 """There is no such session, or it belongs to another user."""
 
 MISSING = 1146
@@ -131,6 +132,11 @@ def of_driver(error: Exception, results: Sequence[MySqlResult] = ()) -> Exceptio
     if code is None or code == 0 or FIRST_OF_CLIENT <= code <= LAST_OF_CLIENT:
         return MySqlBroken(message or type(error).__name__)
     return MySqlServerError(code, message, results)
+
+
+def text_of(value: object) -> str:
+    """Return a text that a driver may return as bytes."""
+    return bytes(value).decode() if isinstance(value, (bytes, bytearray)) else str(value)
 
 
 def _one_line(text: str) -> str:

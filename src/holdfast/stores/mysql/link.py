@@ -21,10 +21,11 @@ from holdfast.stores.mysql.errors import (
     MySqlResult,
     MySqlServerError,
     of_driver,
+    text_of,
     to_store_error,
     unanswered,
 )
-from holdfast.stores.mysql.options import MySqlDeployment, place
+from holdfast.stores.mysql.options import OFF, TABLE, MySqlDeployment, place
 from holdfast.stores.sql.database import LOCKED_FOR
 from holdfast.transport.pool import ConnectionPool
 
@@ -98,13 +99,13 @@ class MySqlLink(ABC):
 
         Without `keep` the connection is closed then.
         """
-        connection = await self._take(until)
+        connection = await self.take(until)
         undo = (ROLLBACK,) if BEGIN in statements else ()
         results = await self._carry_out(connection, statements, undo, until)
         if keep:
-            self._put_back(connection)
+            self.put_back(connection)
         else:
-            self._discard(connection)
+            self.discard(connection)
         return results
 
     async def transact(
@@ -114,16 +115,16 @@ class MySqlLink(ABC):
 
         `then` does not wait. If it stands still nevertheless, the server ends the session after LOCKED_FOR.
         """
-        connection = await self._take(until)
+        connection = await self.take(until)
         undo = (ROLLBACK, PATIENT)
         results = await self._carry_out(connection, (IMPATIENT, BEGIN, *first), undo, until)
         try:
             rest = then(results[2:])
         except BaseException:
-            self._discard(connection)
+            self.discard(connection)
             raise
         done = await self._carry_out(connection, (*rest, COMMIT, PATIENT), undo, until)
-        self._put_back(connection)
+        self.put_back(connection)
         return done[:-2]
 
     async def _carry_out(
@@ -139,7 +140,7 @@ class MySqlLink(ABC):
             self._lose(connection)
             raise unanswered(connection.place, error) from error
         except BaseException:
-            self._discard(connection)
+            self.discard(connection)
             raise
 
     async def _after_error(
@@ -155,14 +156,14 @@ class MySqlLink(ABC):
         except (MySqlServerError, MySqlBroken):
             self._lose(connection)
         except BaseException:
-            self._discard(connection)
+            self.discard(connection)
             raise
         else:
-            self._put_back(connection)
+            self.put_back(connection)
 
     # -- connections ---------------------------------------------------------------------------------------
 
-    async def _take(self, until: float) -> MySqlConnection:
+    async def take(self, until: float) -> MySqlConnection:
         """Return a connection on which no reply is due: an idle one, a new one, or the next that is put back."""
         while True:
             if (now := self._runtime.now()) >= until:
@@ -178,11 +179,13 @@ class MySqlLink(ABC):
                 return await self._connect(until)
             await self._free.wait(min(until, now + LOOK_AGAIN))
 
-    def _put_back(self, connection: MySqlConnection) -> None:
+    def put_back(self, connection: MySqlConnection) -> None:
+        """Let others use a connection on which no reply is due."""
         self._pool.put_back(connection)
         self._free.set()
 
-    def _discard(self, connection: MySqlConnection) -> None:
+    def discard(self, connection: MySqlConnection) -> None:
+        """Close a connection that was taken. Idempotent."""
         self._pool.discard(connection)
         self._free.set()
 
@@ -265,7 +268,7 @@ class MySqlLink(ABC):
         if str(read_only).upper() not in {"0", "OFF"}:
             raise MySqlServerError(min(READ_ONLY), "read_only is set")
         unsafe = int(flush) != 1
-        if unsafe and not self._warned and self._deployment.guard != "off":
+        if unsafe and not self._warned and self._deployment.mode == TABLE and self._deployment.guard != OFF:
             self._warned = True
             log.warning(
                 "the MySQL server at %s may forget its last commits when it crashes, because its "
@@ -273,7 +276,7 @@ class MySqlLink(ABC):
                 connection.place,
             )
         if self._deployment.strict or unsafe:
-            started = (await connection.run((STARTED["MariaDB" in _text(version)],), until))[0].rows[0][0]
+            started = (await connection.run((STARTED["MariaDB" in text_of(version)],), until))[0].rows[0][0]
             await connection.run((f"SET @holdfast_started = {int(float(started))}",), until)
 
     def _check_open(self) -> None:
@@ -297,10 +300,6 @@ class MySqlLink(ABC):
         self._pool: ConnectionPool[MySqlConnection] = ConnectionPool()
         self._free = self._runtime.event()
         self._connecting = 0
-
-
-def _text(value: object) -> str:
-    return bytes(value).decode() if isinstance(value, (bytes, bytearray)) else str(value)
 
 
 MakeMySqlLink = Callable[[Runtime, MySqlDeployment], MySqlLink]

@@ -22,6 +22,12 @@ MAX_TTL = 60.0
 STRICT, OBSERVED, OFF = "strict", "observed", "off"
 AUTO = "auto"
 
+TABLE, GET_LOCK = "table", "get_lock"
+"""The modes: leases in the rows of a table; leases as named locks of sessions, without a table."""
+
+ONLY_TABLE = ("max_ttl", "guard", "notify")
+"""The options of the mode with a table."""
+
 LONGEST_PREFIX = 40
 """MySQL refuses names of more than 64 characters, and a prefix has a name behind it."""
 
@@ -55,6 +61,7 @@ OPTIONS: Mapping[str, Option] = {
     "max_ttl": Option(seconds(1.0, 1e7), "must be the longest ttl in use, in seconds, as ?max_ttl=60"),
     "guard": Option(one_of(STRICT, OBSERVED, OFF), "must be strict, observed or off, as ?guard=off"),
     "notify": Option(one_of(AUTO, OFF), "must be auto or off, as ?notify=off"),
+    "mode": Option(one_of(TABLE, GET_LOCK), "must be table or get_lock, as ?mode=get_lock"),
     "unix_socket": text("unix_socket", "/run/mysqld/mysqld.sock"),
     **TLS_OPTIONS,
 }
@@ -72,12 +79,14 @@ class MySqlDeployment:
     database: str = ""
     tls: ssl.SSLContext | None = None
     prefix: str = PREFIX
+    """The prefix of the tables. Without a table: locks of different prefixes have nothing to do with each other."""
     connections: int = CONNECTIONS
     """How many connections carry requests, at most; one more listens."""
     max_ttl: float = MAX_TTL
     """The longest ttl of this client, in seconds: how long a server that may have forgotten grants grants nothing."""
     guard: str = OBSERVED
     notify: str = AUTO
+    mode: str = TABLE
     connect: Callable[[], Any] | None = None
     """The connection factory of the user's, which replaces the hosts and the login."""
 
@@ -92,6 +101,8 @@ class MySqlDeployment:
             name = getattr(self.connect, "__qualname__", type(self.connect).__name__)
             return f"MySQL by connections of {name} #{id(self.connect)} ({self.prefix}*)"
         hosts = ",".join(place(host, port) for host, port in self.hosts)
+        if self.mode == GET_LOCK:
+            return f"mysql://{hosts}/{self.database} (named locks of {self.prefix})"
         return f"mysql://{hosts}/{self.database} ({self.prefix}*)"
 
 
@@ -106,6 +117,7 @@ def deployment_of(parts: SplitResult) -> MySqlDeployment:
     """Parse a MySQL URL. Raises UsageError if it can't be understood."""
     url = UrlParts(parts, "MySQL", FORMS)
     options = url.take(url.query(OPTIONS), OPTIONS)
+    _check_mode(options)
     database = unquote(url.path()).strip("/")
     if not database or "/" in database:
         raise UsageError(f"the path of a MySQL URL is one database; {FORMS}.")
@@ -120,6 +132,16 @@ def deployment_of(parts: SplitResult) -> MySqlDeployment:
     for key, value in options.items():
         setattr(deployment, key, value)
     return deployment
+
+
+def _check_mode(options: Mapping[str, Any]) -> None:
+    """Raise UsageError if an option belongs to the other mode."""
+    for key in ONLY_TABLE if options.get("mode") == GET_LOCK else ():
+        if key in options:
+            raise UsageError(
+                f"the option {key} of the MySQL URL is not for ?mode=get_lock, the mode without a table. Leave one of "
+                "the two out."
+            )
 
 
 def _tls(options: Mapping[str, Any], whose: str) -> ssl.SSLContext | None:

@@ -2,6 +2,7 @@
 
 import inspect
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -9,11 +10,17 @@ import pymysql
 
 from holdfast.errors import StoreError
 from holdfast.runtimes import clocks
-from holdfast.stores.mysql.connection import MULTI_STATEMENTS, SHORTEST, MySqlConnection, result_of
-from holdfast.stores.mysql.errors import MySqlResult
+from holdfast.stores.mysql.connection import MULTI_STATEMENTS, SHORTEST, MySqlConnection, is_of_driver, result_of
+from holdfast.stores.mysql.errors import MySqlBroken, MySqlResult, of_driver
 from holdfast.stores.mysql.link import MySqlLink
 from holdfast.transport.dial import dial
-from holdfast.transport.polling import is_readable
+from holdfast.transport.polling import READABLE, is_readable, new_poll
+
+COM_QUERY = 3
+"""The command of the protocol that carries statements."""
+
+SEND_TIMEOUT = 1.0
+"""How long the system may take to accept a short statement, or to hand over the rest of a short reply, in seconds."""
 
 
 class MySqlThreadConnection(MySqlConnection):
@@ -33,6 +40,34 @@ class MySqlThreadConnection(MySqlConnection):
             results.append(result)
             if not self._several or not cursor.nextset():
                 break
+
+    def send(self, statements: Sequence[str]) -> None:
+        """Send statements. They are short, so this does not wait."""
+        raw = self._raw
+        try:
+            _limit(raw, SEND_TIMEOUT)
+            raw._execute_command(COM_QUERY, "; ".join(statements))  # noqa: SLF001 - `query` would wait
+        except Exception as error:
+            if not is_of_driver(error):
+                raise
+            raise MySqlBroken(str(of_driver(error))) from error
+
+    async def receive(self, until: float) -> list[MySqlResult]:
+        """Wait until the reply begins to come, and read it."""
+        raw, left = self._raw, until - clocks.steady()
+        if not _is_readable_within(raw._sock, left):  # noqa: SLF001
+            raise TimeoutError
+        results: list[MySqlResult] = []
+        try:
+            _limit(raw, max(left, SEND_TIMEOUT))
+            while not results or raw._result.has_next:  # noqa: SLF001
+                raw._read_query_result()  # noqa: SLF001
+                results.append(MySqlResult(raw._result.rows or (), raw._result.affected_rows, 0))  # noqa: SLF001
+        except Exception as error:
+            if not is_of_driver(error):
+                raise
+            raise of_driver(error, results) from error
+        return results
 
     def close(self) -> None:
         """Close it."""
@@ -104,6 +139,15 @@ def _limit(raw: Any, left: float) -> None:  # noqa: ANN401 - of any driver
     """Have PyMySQL end what takes longer: it gives its socket these timeouts. Other drivers have their own."""
     if hasattr(raw, "_read_timeout"):
         raw._read_timeout = raw._write_timeout = max(left, SHORTEST)  # noqa: SLF001 - it has no public way
+
+
+def _is_readable_within(connected: socket.socket | None, left: float) -> bool:
+    """Wait until a socket is readable, or closed, for so many seconds."""
+    if connected is None:
+        return True
+    ready = new_poll()
+    ready.register(connected, READABLE)
+    return bool(ready.poll(max(0.0, left) * 1000))
 
 
 def _dial(host: str, port: int, until: float) -> socket.socket:

@@ -35,6 +35,8 @@ class PgAdvisoryLocks:
     def __init__(self, runtime: Runtime, deployment: PgDeployment, make_link: MakePgLink) -> None:
         """Prepare; nothing is connected yet."""
         self.most = deployment.connections
+        self.longest_ttl = sql.LONGEST_TTL * 1000
+        self.waits = True
         self._runtime = runtime
         self._deployment = deployment
         self.link = make_link(runtime, deployment)

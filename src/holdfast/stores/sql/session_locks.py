@@ -108,10 +108,11 @@ class SessionLockStore:
         wait = self._time_to_wait(request, until)
         token = await self._lock(session, key, request, wait, until)
         if token:
-            self._held.by_id[request_id] = HeldLock(key, session, token, request.ttl)
+            ttl = self._cut(request.ttl)
+            self._held.by_id[request_id] = HeldLock(key, session, token, ttl)
             if not self._watch.runs:
                 self._watch.start()
-            return Granted(token, request.ttl)
+            return Granted(token, ttl)
         self._locks.put_back(session)
         return Busy(0 if wait else RETRY, await self._holders(key, until))
 
@@ -131,8 +132,8 @@ class SessionLockStore:
             ) from error
 
     def _time_to_wait(self, request: AcquireRequest, until: float) -> float:
-        """Return how many seconds to wait in the database: 0 if too many requests of this client do already."""
-        if not request.wait or self._waiting >= self._locks.most // 2:
+        """Return how many seconds to wait in the database: 0 if it can't, or too many requests of this client do."""
+        if not request.wait or not self._locks.waits or self._waiting >= self._locks.most // 2:
             return 0.0
         return max(0.0, min(SLICE, (until - self._runtime.now()) / 2))
 
@@ -170,9 +171,13 @@ class SessionLockStore:
         if reply is None:
             raise OutcomeUnknown(f"{self._title}: the session of {request.name!r} did not answer: check the server")
         if reply is True:
-            return Granted(held.token, request.ttl)
+            return Granted(held.token, self._cut(request.ttl))
         self._drop(request.request_id, held)
         return None
+
+    def _cut(self, ttl: int) -> int:
+        """Return the ttl for which the server keeps a silent session that is to have a ttl."""
+        return min(ttl, self._locks.longest_ttl)
 
     def _drop(self, request_id: str, held: HeldLock) -> None:
         if self._held.by_id.get(request_id) is held:
@@ -183,6 +188,8 @@ class SessionLockStore:
 
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
         """Renew leases. Raises OutcomeUnknown if no session answered."""
+        for each in renewals:
+            each.ttl = self._cut(each.ttl)
         known = {each.request_id: self._known(each.request_id, each.token) for each in renewals}
         todo = [(held, each.ttl) for each in renewals if (held := known[each.request_id]) is not None]
         answers = dict(zip([id(held) for held, _ in todo], await self._prolong(todo, until), strict=True))

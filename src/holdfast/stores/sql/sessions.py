@@ -108,6 +108,11 @@ class SessionLocks(Protocol):
 
     most: int
     """How many sessions there are at most."""
+    longest_ttl: int
+    """The longest ttl after which the server ends a silent session, in microseconds. Longer leases are cut to it."""
+    waits: bool
+    """Whether a session can wait in the database for a fraction of a second. If not, waiters poll. Known once a session
+    was taken."""
 
     async def open(self, until: float) -> bool:
         """Connect; return whether tokens come from a sequence. Raises StoreError if the server or a pooler is unfit."""

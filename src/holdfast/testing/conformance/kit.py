@@ -213,6 +213,8 @@ class Kit(ABC):
         self.capabilities = source.capabilities
         self.lists = source.capabilities.records
         """Whether the store lists names."""
+        self.shows_leases = source.capabilities.shows_leases
+        """Whether the store shows the owner, the token and the ttl of a lease."""
         self.short = max(SHORTEST_TTL, source.capabilities.min_ttl)
         """A ttl that expires during a check, in seconds."""
         self.space = f"conformance-{_random.getrandbits(64):016x}"
@@ -258,6 +260,10 @@ class Kit(ABC):
             return len((await client.inspect(name)).waiters) == count
 
         await self.until(so_many, f"{count} waiters in the queue of {name!r}")
+
+    def is_held(self, view: NameView, token: int) -> bool:
+        """Tell whether a name has one holder, and this has the token, as far as the store shows tokens."""
+        return len(view.holders) == 1 and (not self.shows_leases or view.holders[0].token == token)
 
     async def free(self, client: AsyncClient, name: str) -> None:
         """Wait until nobody holds a name."""

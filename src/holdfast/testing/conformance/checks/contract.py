@@ -31,8 +31,7 @@ async def repeated_request_holds_once(kit: Kit) -> None:
     again = await raw.acquire(request)
     expect(isinstance(again, Granted), f"the same request is granted again, not {again}")
     expect(isinstance(again, Granted) and again.token == token, "the request is granted with the same token")
-    view = await raw.inspect("name")
-    expect([holder.token for holder in view.holders] == [token], "the request holds the name once")
+    expect(kit.is_held(await raw.inspect("name"), token), "the request holds the name once")
 
 
 @check(queue=True)
@@ -150,8 +149,7 @@ async def repeated_release_gets_the_same_reply(kit: Kit) -> None:
     newer = await raw.acquire_free(other)
     expect(await raw.renew(request, token, 20.0) is Outcome.TAKEN_OVER, "a lease that another followed is taken over")
     expect(await raw.release(raw.request("name"), token) is Outcome.TAKEN_OVER, "an unknown old lease is taken over")
-    view = await raw.inspect("name")
-    expect([each.token for each in view.holders] == [newer], "the holder keeps the name")
+    expect(kit.is_held(await raw.inspect("name"), newer), "the holder keeps the name")
 
 
 @check()
@@ -161,7 +159,8 @@ async def renewal_never_shortens(kit: Kit) -> None:
     request = raw.request("name", ttl=20.0)
     token = await raw.acquire_free(request)
     expect(await raw.renew(request, token, 0.5) is None, "a held lease is renewed")
-    expect((await raw.inspect("name")).holders[0].expires_in > 10, "a shorter renewal shortens nothing")
+    (holder,) = (await raw.inspect("name")).holders
+    expect(holder.expires_in > 10 or not kit.shows_leases, "a shorter renewal shortens nothing")
     expect(await raw.renew(request, token - 1, 20.0) is not None, "an older token renews nothing")
     expect(await raw.renew(raw.request("name"), token, 20.0) is not None, "another request renews nothing")
 

@@ -157,7 +157,7 @@ async def renewed_lease_outlives_its_ttl(kit: Kit) -> None:
         expect(kit.now() - asked_at >= kit.short, "a renewal in time is not refused")
     await kit.pause(asked_at + 1.5 * kit.short - kit.now())
     expect(await there.lock("name", ttl=LONG).try_acquire() is None, "nobody else is granted a renewed lease's name")
-    expect([holder.token for holder in (await raw.inspect("name")).holders] == [token], "the holder is the same")
+    expect(kit.is_held(await raw.inspect("name"), token), "the holder is the same")
     expect(await raw.release(request, token) is Outcome.RELEASED, "the lease was held until its release")
 
 
@@ -171,8 +171,9 @@ async def extend_lengthens_the_lease(kit: Kit) -> None:
     expect(KEPT < remaining <= LONG, f"{remaining} s remain of {LONG} s")
     wire.cut = True
     holder = (await there.inspect("name")).holders[0]
-    expect(holder.expires_in > lease.remaining(), "the store keeps the lease longer than its holder does")
-    expect(holder.ttl == LONG, "inspect shows the new ttl")
+    if kit.shows_leases:
+        expect(holder.expires_in > lease.remaining(), "the store keeps the lease longer than its holder does")
+        expect(holder.ttl == LONG, "inspect shows the new ttl")
     lease.check()
 
 

@@ -1,0 +1,19 @@
+"""MySQL without a table keeps every guarantee that it claims."""
+
+import pytest
+
+from holdfast.contracts.store import StoreSource
+from holdfast.stores.urls import store_source
+from holdfast.testing.conformance import StoreConformance
+from tests.servers import MariaDbServer
+
+
+class TestGetLock(StoreConformance):
+    """`mysql://...?mode=get_lock`."""
+
+    capabilities = store_source("mysql://localhost/locks?mode=get_lock").capabilities
+
+    @pytest.fixture
+    def source(self, mariadb_server: MariaDbServer) -> StoreSource:
+        """Reach the server."""
+        return store_source(f"{mariadb_server.url}?mode=get_lock&connections=32")
