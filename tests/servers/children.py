@@ -42,8 +42,14 @@ def children(pid: int) -> list[Child]:
 def freeze(pid: int) -> list[Child]:
     """Stop a process, and return its children: it starts no further ones."""
     os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: _is_stopped(pid), f"process {pid} is stopped")
+    await_stopped(pid)
     return children(pid)
+
+
+def await_stopped(pid: int) -> None:
+    """Return when all threads of a process that was sent SIGSTOP are stopped: a busy machine takes a moment for it."""
+    if PROC.is_dir():
+        wait_until(lambda: _is_stopped(pid), f"process {pid} is stopped")
 
 
 def end(processes: list[Child]) -> None:
@@ -54,8 +60,11 @@ def end(processes: list[Child]) -> None:
 
 
 def _is_stopped(pid: int) -> bool:
-    fields = _fields(pid)
-    return not fields or fields[STATE] in "TZX"
+    """Tell whether all threads of a process are stopped, or gone."""
+    with suppress(OSError):
+        threads = [_fields_in(each) for each in (PROC / str(pid) / "task").iterdir()]
+        return all(not fields or fields[STATE] in "TZX" for fields in threads)
+    return True
 
 
 def _all() -> Iterator[tuple[int, list[str]]]:
@@ -66,6 +75,10 @@ def _all() -> Iterator[tuple[int, list[str]]]:
 
 def _fields(pid: int) -> list[str]:
     """Return the fields of a process, none if it does not exist."""
+    return _fields_in(PROC / str(pid))
+
+
+def _fields_in(folder: Path) -> list[str]:
     with suppress(OSError):
-        return (PROC / str(pid) / "stat").read_text("utf-8", errors="replace").rpartition(")")[2].split()
+        return (folder / "stat").read_text("utf-8", errors="replace").rpartition(")")[2].split()
     return []

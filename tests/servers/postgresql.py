@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
 
 from tests.servers import templates, warden
-from tests.servers.children import Child, children, end, freeze
+from tests.servers.children import Child, await_stopped, children, end, freeze
 from tests.servers.homes import Home, HousedServer
 from tests.servers.ports import LOCALHOST
 from tests.servers.server import STOP_TIMEOUT
@@ -155,6 +155,8 @@ class PostgresServer(HousedServer):
         for child in self._stopped:
             warden.watch(child.pid)  # a stopped process does not notice that its server was killed
             child.send(signal.SIGSTOP)
+        for child in self._stopped:
+            await_stopped(child.pid)
         super().pause()
 
     def resume(self) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from tests.servers import warden
+from tests.servers.children import await_stopped
 from tests.servers.ports import LOCALHOST, Reservation, reserve
 from tests.servers.waiting import TEST_TIMEOUT, ServerFailedError, holds
 
@@ -127,6 +128,7 @@ class Server(ABC):
         """Stop the process with SIGSTOP. Its connections stay open, and the system accepts new ones for it."""
         self._running().send_signal(signal.SIGSTOP)
         self._paused = True
+        await_stopped(self._running().pid)
 
     def resume(self) -> None:
         """Continue the process after a pause."""
