@@ -171,7 +171,7 @@ def test_a_cancelled_request_leaves_its_reply_to_nobody(memcached_server: Memcac
     with behind_proxy(memcached_server) as proxy:
 
         async def scene(kit: Kit) -> None:
-            here = client_at(kit, url_of(proxy), operation_timeout=0.1, retry_for=0.0)
+            here = client_at(kit, url_of(proxy), operation_timeout=0.5, retry_for=0.0)
             leases = [await here.lock(f"name {number}", ttl=LONG).acquire() for number in range(3)]
             proxy.blackhole(up=False, down=True)
             for number in range(3):

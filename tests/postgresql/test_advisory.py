@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import AsyncClient, Client, LockTimeout, Outcome, StoreError, StoreUnavailable, UsageError
-from holdfast.stores.sql.sessions import LockKey
+from holdfast.stores.postgresql.advisory import PgAdvisoryLocks
+from holdfast.stores.sql.sessions import LockKey, SessionView
 from tests.hazards.helpers import eventually, soon
 from tests.servers import PgBouncer, PostgresServer, Proxy
 
@@ -69,6 +70,28 @@ def test_a_terminated_session_is_a_lost_lease(postgres_server: PostgresServer, c
     assert theirs is not None
     assert lease.release() is Outcome.TAKEN_OVER
     assert theirs.release() is Outcome.RELEASED
+
+
+def test_a_release_of_a_lost_lease_asks_until_it_is_answered(
+    postgres_server: PostgresServer, client: Client, other: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that does not answer at once is no reason to believe that nobody has followed."""
+    lease = client.lock("name").acquire()
+    (pid,) = holders(postgres_server, "name")
+    postgres_server.terminate(pid)
+    assert lease.lost.wait(5)
+    look, failed = PgAdvisoryLocks.look, list[str]()
+
+    async def fail_at_first(self: PgAdvisoryLocks, key: LockKey, until: float) -> SessionView:
+        if len(failed) < 2:
+            failed.append(key.name)
+            raise StoreUnavailable("the server did not answer")
+        return await look(self, key, until)
+
+    with other.lock("name", timeout=5):
+        monkeypatch.setattr(PgAdvisoryLocks, "look", fail_at_first)
+        assert lease.release() is Outcome.TAKEN_OVER
+    assert len(failed) == 2
 
 
 def test_a_restart_ends_all_leases(postgres_server: PostgresServer, client: Client) -> None:

@@ -419,7 +419,8 @@ def test_it(holdfast_async_client, database):
             task = asyncio.create_task(write())
             await asyncio.shield(task)  # LOST
     async def main():
-        await asyncio.gather(work(), asyncio.sleep(0.1), return_exceptions=True)
+        await asyncio.gather(work(), return_exceptions=True)
+        await asyncio.sleep(0.1)  # the task goes on
     asyncio.run(main())
 """,
     "several_names": """

@@ -213,7 +213,10 @@ class SessionLockStore:
         if held is not None:
             renewal.refused_because = f"{GONE} ({answer})" if isinstance(answer, SessionEndedError) else GONE
             self._drop(renewal.request_id, held)
-        return await self._ended(renewal.name, until)
+        try:
+            return await self._ended(renewal.name, until)
+        except StoreError:
+            return Outcome.EXPIRED  # it has ended in any case
 
     def _known(self, request_id: str, token: int) -> HeldLock | None:
         held = self._held.by_id.get(request_id)
@@ -237,10 +240,7 @@ class SessionLockStore:
 
     async def _ended(self, name: str, until: float) -> Outcome:
         """Return what became of a name whose lease has ended."""
-        try:
-            return Outcome.TAKEN_OVER if (await self._locks.look(LockKey.of(name), until)).holders else Outcome.EXPIRED
-        except StoreError:
-            return Outcome.EXPIRED
+        return Outcome.TAKEN_OVER if (await self._locks.look(LockKey.of(name), until)).holders else Outcome.EXPIRED
 
     # -- release -------------------------------------------------------------------------------------------
 
