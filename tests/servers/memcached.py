@@ -12,7 +12,6 @@ from tests.servers.ports import LOCALHOST
 from tests.servers.server import Server
 from tests.servers.waiting import ServerFailedError
 
-
 PRIORITY = -10
 
 
