@@ -1,6 +1,5 @@
 """The cost of one uncontended pair of acquire and release in memcached."""
 
-import os
 import socket
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing, contextmanager
@@ -8,7 +7,7 @@ from pathlib import Path
 
 from bench.contenders import NAME
 from bench.harness import Bound, Report, Size, duration, ratios, spread
-from bench.timing import Measure, awaiting, blocking, lease_pair, measure_pairs, pair_report
+from bench.timing import Measure, awaiting, blocking, lease_pair, measure_pairs, pair_report, placed
 from holdfast import Client
 from holdfast.stores.memcached.protocol import pack_add, pack_swap
 from holdfast.stores.memcached.records import RETENTION, LockRecord, RecordState
@@ -32,11 +31,7 @@ REQUEST = "0123456789abcdef0123456789abcdef-1234"
 
 
 def run(size: Size, folder: Path) -> Report:
-    """Compare the pairs of all contenders, with the client and the server on two cores; note the ratio on one core.
-
-    Left to the system, they are on one core in some rounds and on two in others, where a pair takes three times as
-    long. A ratio of a round of the one kind to a round of the other says nothing.
-    """
+    """Compare the pairs of all contenders, with the client and the server on two cores; note the ratio on one core."""
     apart = _measure(size, folder / "apart", cores=2)
     report = pair_report("memcached_pair", apart, MEANINGS, {"over bare": BARE, "over own": OWN})
     over_bare, over_own = (ratios(apart[THREADS], apart[floor]).median for floor in (BARE, OWN))
@@ -57,11 +52,7 @@ def _measure(size: Size, folder: Path, cores: int) -> dict[str, list[float]]:
     """Measure all contenders with this process on the first core, and the server on the last of so many cores."""
     with ExitStack() as stack:
         server = stack.enter_context(MemcachedServer(folder))
-        if len(there := sorted(os.sched_getaffinity(0))) >= cores:
-            stack.callback(os.sched_setaffinity, 0, there)
-            for thread in Path(f"/proc/{server.pid}/task").iterdir():
-                os.sched_setaffinity(int(thread.name), there[cores - 1 : cores])
-            os.sched_setaffinity(0, there[:1])
+        stack.enter_context(placed(server.pid, cores))
         return measure_pairs(_open_all(stack, server), size.pairs, size.pair_rounds)
 
 

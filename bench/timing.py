@@ -1,10 +1,12 @@
 """The duration of a pair of acquire and release, in both forms of the API, and its report."""
 
 import asyncio
+import os
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from bench.contenders import NAME, Plain
 from bench.harness import Report, Row, duration, interleave, ratios, spread
@@ -15,6 +17,26 @@ BATCH = 10
 
 Measure = Callable[[int], float]
 """Takes a number of pairs, returns the seconds of one pair."""
+
+
+@contextmanager
+def placed(server: int, cores: int) -> Generator[None]:
+    """Run this process on the first core, and the server of a process id on the last of so many cores.
+
+    Left to the system, they are on one core in some rounds and on two in others, where a pair takes up to three times
+    as long. A ratio of a round of the one kind to a round of the other says nothing.
+    """
+    there = sorted(os.sched_getaffinity(0))
+    if len(there) < cores:
+        yield
+        return
+    for thread in Path(f"/proc/{server}/task").iterdir():  # the processes that it starts for connections follow it
+        os.sched_setaffinity(int(thread.name), there[cores - 1 : cores])
+    os.sched_setaffinity(0, there[:1])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, there)
 
 
 def lease_pair(lock: Lock) -> Callable[[], object]:

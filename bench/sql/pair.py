@@ -1,15 +1,16 @@
 """The cost of one uncontended pair of acquire and release in PostgreSQL and MySQL."""
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from bench.contenders import Handle
-from bench.harness import Bound, Report, Size, ratios
+from bench.harness import Bound, Report, Size, duration, ratios
 from bench.sql import contenders, floor
 from bench.sql.contenders import AWAITED, PEERS, ROWS, SESSIONS, one, url_of
-from bench.sql.servers import MYSQL, POSTGRESQL, running
-from bench.timing import Measure, awaiting, blocking, measure_pairs, pair_report
+from bench.sql.servers import MYSQL, POSTGRESQL, Place, running
+from bench.timing import Measure, awaiting, blocking, measure_pairs, pair_report, placed
 
 Bench = Callable[[Size, Path], Report]
 
@@ -31,19 +32,34 @@ def mysql(size: Size, folder: Path) -> Report:
 
 
 def run(kind: str, size: Size, folder: Path) -> Report:
-    """Compare the pairs of all contenders."""
-    with ExitStack() as stack:
-        place = stack.enter_context(running(kind, folder))
-        labels = (*ROWS, *SESSIONS[kind], *PEERS[kind])
-        lineup = contenders.lineup(kind, place.url, labels)
-        measures = {label: _open(stack, kind, label, place.url) for label in lineup.labels}
-        measures |= {label: _open_floor(stack, kind, label, place.url) for label in FLOORS[kind]}
-        medians = measure_pairs(measures, size.pairs, size.pair_rounds)
+    """Compare the pairs of all contenders, with the client and the server on two cores; note the ratio on one core."""
     bare = FLOORS[kind][0]
-    report = pair_report(f"{kind}_pair", medians, contenders.MEANINGS | floor.MEANINGS, {"over bare": bare})
-    report.bounds = _bounds(kind, medians, bare)
-    report.notes = [f"the server is {place.version}", *lineup.notes]
+    with running(kind, folder) as place:
+        lineup = contenders.lineup(kind, place.url, (*ROWS, *SESSIONS[kind], *PEERS[kind]))
+        apart = _measure(kind, place, lineup.labels, size, cores=2)
+        together = _measure(kind, place, lineup.labels, size, cores=1)
+    report = pair_report(f"{kind}_pair", apart, contenders.MEANINGS | floor.MEANINGS, {"over bare": bare})
+    report.bounds = _bounds(kind, apart, bare)
+    on_one = (
+        f"{label}: {duration(statistics.median(together[label]))}, {ratios(together[label], together[bare]).median:.2f}"
+        for label in (*lineup.labels, *FLOORS[kind])
+        if label.startswith("holdfast") or label in FLOORS[kind]
+    )
+    report.notes = [
+        f"the server is {place.version}",
+        f"client and server run on two cores; on one core, a pair and its ratio to the {bare}: {'; '.join(on_one)}",
+        *lineup.notes,
+    ]
     return report
+
+
+def _measure(kind: str, place: Place, labels: Sequence[str], size: Size, cores: int) -> dict[str, list[float]]:
+    """Measure all contenders and floors with the client and the server on so many cores."""
+    with ExitStack() as stack:
+        stack.enter_context(placed(place.pid, cores))
+        measures = {label: _open(stack, kind, label, place.url) for label in labels}
+        measures |= {label: _open_floor(stack, kind, label, place.url) for label in FLOORS[kind]}
+        return measure_pairs(measures, size.pairs, size.pair_rounds)
 
 
 def _open(stack: ExitStack, kind: str, label: str, url: str) -> Measure:

@@ -22,6 +22,7 @@ class Place:
     url: str
     version: str
     """The program and its version, for people to read."""
+    pid: int
 
 
 @contextmanager
@@ -35,21 +36,28 @@ def running(kind: str, folder: Path) -> Generator[Place]:
 def _postgresql(folder: Path) -> Generator[Place]:
     with PostgresServer(folder) as server:
         ((version,),) = server.execute("SHOW server_version")
-        yield Place(POSTGRESQL, server.url, f"PostgreSQL {version.partition(' ')[0]}, which does not wait for the disk")
+        yield Place(
+            POSTGRESQL,
+            server.url,
+            f"PostgreSQL {version.partition(' ')[0]}, which does not wait for the disk",
+            server.pid,
+        )
 
 
 @contextmanager
 def _mysql(folder: Path) -> Generator[Place]:
     with MariaDbServer(folder) as server:
         ((version,),) = server.execute("SELECT version()")
-        yield Place(MYSQL, server.url, f"MariaDB {version.partition('-')[0]}, which does not wait for the disk")
+        yield Place(
+            MYSQL, server.url, f"MariaDB {version.partition('-')[0]}, which does not wait for the disk", server.pid
+        )
 
 
 @contextmanager
 def _memcached(folder: Path) -> Generator[Place]:
     kind: Any = vars(tests.servers)["MemcachedServer"]
     with kind(folder) as server:
-        yield Place(MEMCACHED, server.url, "memcached")
+        yield Place(MEMCACHED, server.url, "memcached", server.pid)
 
 
 SERVERS: Mapping[str, Callable[[Path], AbstractContextManager[Place]]] = {
