@@ -61,6 +61,18 @@ def to_store_error(place: str, error: PgServerError) -> StoreError:
     return StoreError(said)
 
 
+def cannot_connect(place: str, error: BaseException) -> StoreUnavailable:
+    """Return what it means that no connection to the server at `place` was made."""
+    said = f"cannot connect to the PostgreSQL server at {place} ({error}); check"
+    if any(word in str(error) for word in OF_TLS):
+        return StoreUnavailable(f"{said} the options of the URL that begin with ssl")
+    return StoreUnavailable(f"{said} that it runs, and the host and the port of the URL")
+
+
+OF_TLS = ("support SSL", "SSL error", "certificate")
+"""What libpq says if the TLS settings of the client and the server do not fit."""
+
+
 def unanswered(place: str, error: BaseException) -> OutcomeUnknown:
     """Return what it means that a statement was sent, and no reply came."""
     return OutcomeUnknown(
