@@ -38,7 +38,7 @@ LASTING = {
     "28P01": "check the user and the password of the URL",
     "3D000": "create the database, or name another one in the URL",
     "3F000": "the schema is missing; `holdfast schema postgresql` prints the SQL that makes it",
-    "42501": "the role lacks rights; `holdfast schema postgresql` prints the least GRANTs",
+    "42501": "the role lacks rights; `holdfast schema postgresql --role NAME` prints the least GRANTs",
     "42P01": "a table of Holdfast is missing; `holdfast schema postgresql` prints the SQL that makes it",
     "42883": "a function of Holdfast is missing; `holdfast schema postgresql` prints the SQL that makes it",
     "42704": "a type of Holdfast is missing; `holdfast schema postgresql` prints the SQL that makes it",
