@@ -93,8 +93,8 @@ def raise_or_note(loss: Exception, error: BaseException | None) -> None:
 
 
 NO_TOKENS = (
-    "this store has no fencing tokens: use a store that has them, as that with a table in this database; or, in "
-    "PostgreSQL, make a sequence of them, by `CREATE SEQUENCE holdfast_tokens`, and connect again."
+    "this store has no fencing tokens. Leave ?mode= out of the URL, so that the store keeps its locks in a table; or, "
+    "in PostgreSQL, run `CREATE SEQUENCE holdfast_tokens` and make a new client."
 )
 
 

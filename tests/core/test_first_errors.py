@@ -38,7 +38,17 @@ def test_the_error_for_a_bare_host_shows_the_url(url: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("typed", "meant"), [("redi", "redis"), ("reddis", "redis"), ("zookeper", "zookeeper")])
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("redi", "redis"),
+        ("reddis", "redis"),
+        ("zookeper", "zookeeper"),
+        ("postgresql+psycopg", "postgresql"),
+        ("mysql+pymysql", "mysql"),
+        ("mariadb+aiomysql", "mariadb"),
+    ],
+)
 def test_the_error_for_a_misspelled_scheme_suggests_the_right_one(typed: str, meant: str) -> None:
     """It does not list all schemes."""
     with pytest.raises(UsageError, match=rf"did you mean {meant}\?$"):

@@ -83,6 +83,7 @@ def test_what_is_wrong_is_said_in_one_sentence(mariadb_server: MariaDbServer) ->
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
         assert "cannot connect" in refusal(f"mysql://app:hidden@127.0.0.1:{port}/db")
+    assert "check the options ssl" in refusal(f"{mariadb_server.url}?ssl_verify_identity=true")
 
 
 def test_another_kind_of_server_is_named(redis_server: RedisServer) -> None:

@@ -66,7 +66,7 @@ def test_a_silent_server_and_nobody_are_told(form: str, closed_port: int) -> Non
         error = complaint(form, f"postgresql://me:{SECRET}@{HOST}:{port}/d", operation_timeout=0.1)
         assert_told(error, f"{HOST}:{port}", "timed out")
     error = complaint(form, f"postgresql://me:{SECRET}@{HOST}:{closed_port}/d")
-    assert_told(error, f"{HOST}:{closed_port}", "check that it runs")
+    assert_told(error, f"{HOST}:{closed_port} (Connection refused); check that it runs")
 
 
 @pytest.mark.parametrize("form", API_FORMS)
@@ -74,7 +74,7 @@ def test_a_missing_certificate_is_one_sentence(postgres_server: PostgresServer, 
     """TLS settings that the machine or the server does not have are told by the store's own errors."""
     for query in ("?sslmode=require", "?sslmode=verify-full&sslrootcert=/absent/ca.pem"):
         error = complaint(form, url_at(postgres_server.address, query))
-        assert_told(error, "127.0.0.1")
+        assert_told(error, "127.0.0.1", "check the options of the URL that begin with ssl")
 
 
 BAD = (

@@ -50,9 +50,9 @@ def check_ttl(value: object, able: "Capabilities") -> float:
     ttl = check_duration(value, "ttl", able.min_ttl)
     if ttl > able.max_ttl:
         raise UsageError(
-            f"ttl={ttl:g} is longer than this store's max_ttl of {able.max_ttl:g} s, the length of its quarantine "
-            "after a restart. Use a shorter ttl (leases are renewed in the background), or give the store a longer "
-            f"max_ttl, as in redis://host?max_ttl={ttl:g}."
+            f"ttl={ttl:g} is longer than this store's max_ttl of {able.max_ttl:g} s, the length of a "
+            "quarantine. Use a shorter ttl (leases are renewed in the background), or a longer max_ttl: in a URL write "
+            f"?max_ttl={ttl:g}."
         )
     return ttl
 

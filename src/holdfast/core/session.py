@@ -30,8 +30,8 @@ NO_LINGER = (
 )
 
 NO_TOKENS = (
-    "linger is not available: this store gives each lease its own fencing token, and cannot reserve one for the next "
-    "lease. Make the lock without linger, or use another store, such as redis://host."
+    "linger is not available: this store cannot reserve a fencing token for the next lease. Make the lock without "
+    "linger, or use another store, such as redis://host."
 )
 
 

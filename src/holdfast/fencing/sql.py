@@ -78,7 +78,7 @@ def _explain(error: Exception, dialect: Dialect, name: str, table: str) -> None:
         case Meaning.DENIED:
             raise UsageError(
                 f"the database user may not raise fences in {table} ({quoted(error)}): it needs the rights SELECT, "
-                f"INSERT and UPDATE; `holdfast schema {dialect.name}` prints the statement."
+                f"INSERT and UPDATE; `holdfast schema {dialect.name} --role NAME` prints the statement."
             ) from error
         case Meaning.TO_RETRY:
             error.add_note(

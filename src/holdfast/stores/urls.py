@@ -126,6 +126,8 @@ def _known_like(parts: SplitResult) -> str:
     """Return a hint which URL may have been meant by an unknown scheme."""
     if near := get_close_matches(parts.scheme, SCHEMES, 1):
         return f"did you mean {near[0]}?"
+    if (store := parts.scheme.partition("+")[0]) in SCHEMES:  # mysql+pymysql, the dialect and the driver of SQLAlchemy
+        return f"did you mean {store}?"
     if not parts.netloc:  # host:6379
         return f"{NO_SCHEME}."
     return f"there are {', '.join(SCHEMES)}; {FILE_FORMS}."

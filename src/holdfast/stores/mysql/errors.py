@@ -56,7 +56,7 @@ USELESS = READ_ONLY | SESSION_ENDED | {1047}
 """After these another connection may lead to another server, or to the same one in another state."""
 
 _READ_ONLY_ADVICE = "it is read-only: a replica, or set so; name the primary, or all hosts in one URL"
-_SCHEMA_ADVICE = "`holdfast schema mysql` prints the SQL that makes the tables, and the least GRANTs"
+_SCHEMA_ADVICE = "`holdfast schema mysql --role NAME` prints the SQL that makes the tables, and the least GRANTs"
 
 ADVICE = {
     **dict.fromkeys(READ_ONLY, _READ_ONLY_ADVICE),

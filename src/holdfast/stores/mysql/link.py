@@ -251,6 +251,11 @@ class MySqlLink(ABC):
         if isinstance(meant, MySqlServerError):
             refused = to_store_error(where, meant)
             return StoreUnavailable(str(refused)) if meant.code in SESSION_ENDED else refused
+        if "SSL" in str(meant):
+            return StoreUnavailable(
+                f"cannot secure the connection to the MySQL server at {where} ({meant}); check the options ssl and "
+                "ssl_... of the URL"
+            )
         if self.reached or not isinstance(meant, MySqlBroken):
             return StoreUnavailable(
                 f"the server at {where} did not greet as MySQL does ({meant}); check that it runs and is a MySQL or "

@@ -27,6 +27,9 @@ Table = list[tuple[Cell, ...]]
 PLACE = re.compile(r"\$([0-9]+)")
 """The place of a parameter in a statement."""
 
+NOISE = re.compile(r"^connection to server [^\n]*? failed: |\n\tIs the server running[^\n]*", re.MULTILINE)
+"""What libpq adds to the reason of a failure: the address, which our errors name themselves, and a question."""
+
 DONE = frozenset({pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK})
 
 
@@ -197,7 +200,7 @@ def _table(result: pq.abc.PGresult) -> Table:
 
 def _connect_error(pgconn: pq.abc.PGconn) -> Exception:
     """Return why a connection was not made. libpq tells no SQLSTATE of that, so the usual sentences stand for one."""
-    text = pgconn.error_message.decode("utf-8", "replace").strip()
+    text = NOISE.sub("", pgconn.error_message.decode("utf-8", "replace"))
     for sentence, state in SENTENCES:
         if sentence in text:
             return PgServerError(state, _one_line(text), fatal=True)

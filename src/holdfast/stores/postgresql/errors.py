@@ -38,7 +38,7 @@ LASTING = {
     "28P01": "check the user and the password of the URL",
     "3D000": "create the database, or name another one in the URL",
     "3F000": "the schema is missing; `holdfast schema postgresql` prints the SQL that makes it",
-    "42501": "the role lacks rights; `holdfast schema postgresql` prints the least GRANTs",
+    "42501": "the role lacks rights; `holdfast schema postgresql --role NAME` prints the least GRANTs",
     "42P01": "a table of Holdfast is missing; `holdfast schema postgresql` prints the SQL that makes it",
     "42883": "a function of Holdfast is missing; `holdfast schema postgresql` prints the SQL that makes it",
     "42704": "a type of Holdfast is missing; `holdfast schema postgresql` prints the SQL that makes it",
@@ -59,6 +59,18 @@ def to_store_error(place: str, error: PgServerError) -> StoreError:
     if error.state in ADVICE or error.state in CONFLICTS or error.state[:2] in {"53", "57", "58"}:
         return StoreUnavailable(f"{said}; {ADVICE.get(error.state, 'try again')}")
     return StoreError(said)
+
+
+def cannot_connect(place: str, error: BaseException) -> StoreUnavailable:
+    """Return what it means that no connection to the server at `place` was made."""
+    said = f"cannot connect to the PostgreSQL server at {place} ({error}); check"
+    if any(word in str(error) for word in OF_TLS):
+        return StoreUnavailable(f"{said} the options of the URL that begin with ssl")
+    return StoreUnavailable(f"{said} that it runs, and the host and the port of the URL")
+
+
+OF_TLS = ("support SSL", "SSL error", "certificate")
+"""What libpq says if the TLS settings of the client and the server do not fit."""
 
 
 def unanswered(place: str, error: BaseException) -> OutcomeUnknown:

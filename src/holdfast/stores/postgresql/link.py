@@ -15,7 +15,7 @@ from psycopg.conninfo import make_conninfo
 from holdfast.contracts.runtime import Runtime
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.stores.postgresql.connection import Params, PgConnection, PgStatement, Table
-from holdfast.stores.postgresql.errors import PgBroken, PgServerError, to_store_error, unanswered
+from holdfast.stores.postgresql.errors import PgBroken, PgServerError, cannot_connect, to_store_error, unanswered
 from holdfast.stores.postgresql.options import PgDeployment, place
 from holdfast.stores.sql.database import LOCKED_FOR
 from holdfast.transport.keep_alive import DEAD_AFTER, FIRST_PROBE, INTERVAL, PROBES
@@ -207,10 +207,7 @@ class PgLink(ABC):
             except PgServerError as error:
                 failed = to_store_error(place(host, port), error)
             except (PgBroken, OSError) as error:
-                failed = StoreUnavailable(
-                    f"cannot connect to the PostgreSQL server at {place(host, port)} ({error}); check that it "
-                    "runs, and the host and the port of the URL"
-                )
+                failed = cannot_connect(place(host, port), error)
         raise failed or StoreUnavailable(f"{self._deployment.title()} has no host")
 
     async def _dial_one(self, host: str, port: int, until: float) -> PgConnection:
