@@ -200,8 +200,8 @@ def _why(kind: str, crowd: Crowd, found: Mapping[Case, Sequence[Contest]], best:
     served = statistics.median(each.fairness() for each in found[Case(best, crowd)])
     if served < GREEDY:
         return (
-            f"{best} does not pass the lock on: the client with the fewest grants has {served:.2f} times as many as the "
-            "one with the most"
+            f"{best} does not pass the lock on: the client with the fewest grants has {served:.2f} times as many as "
+            "the one with the most"
         )
     if kind not in SESSION_LOCK:
         return f"{best} has no queue either, and a client that has released the lock takes it again"
