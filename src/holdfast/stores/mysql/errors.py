@@ -81,7 +81,7 @@ ADVICE = {
 
 LASTING = {
     1044: "the user may not use the database; GRANT it, or name another database in the URL",
-    1045: "check the user and the password of the URL",
+    1045: "check the user and the password of the URL, where a password has %40 for `@` and %25 for `%`",
     1049: "create the database, or name another one in the URL",
     1054: f"the tables are not those of this version of Holdfast; {_SCHEMA_ADVICE}",
     1130: "the server accepts no connection from this host; create the user for this host",

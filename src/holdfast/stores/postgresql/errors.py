@@ -35,7 +35,7 @@ ADVICE = {
 
 LASTING = {
     "28000": "check the user and the host in its pg_hba.conf",
-    "28P01": "check the user and the password of the URL",
+    "28P01": "check the user and the password of the URL, where a password has %40 for `@` and %25 for `%`",
     "3D000": "create the database, or name another one in the URL",
     "3F000": "the schema is missing; `holdfast schema postgresql` prints the SQL that makes it",
     "42501": "the role lacks rights; `holdfast schema postgresql --role NAME` prints the least GRANTs",
