@@ -1,6 +1,7 @@
 """Interrupts of the stores without a table: no session stays claimed, and no lock stays held."""
 
 from collections.abc import Callable, Iterator
+from itertools import count
 
 import pytest
 
@@ -69,8 +70,7 @@ def test_an_interrupted_renewal_stops_no_other(clients: tuple[Client, Client]) -
     """A lease whose renewal was interrupted goes on, or is lost and says so; the renewals of others go on."""
     ours, _ = clients
     other = ours.lock("of the same client", TTL).acquire()
-    at, where = 0, ""
-    while where is not None:
+    for at in count():
         lease = ours.lock(f"renewed {at}", TTL, 10).acquire()
         where = interrupt(lease.extend, at)
         for each in (lease, other):
@@ -79,5 +79,6 @@ def test_an_interrupted_renewal_stops_no_other(clients: tuple[Client, Client]) -
             except (LeaseLost, OutcomeUnknown):
                 assert each is lease, where
         lease.release()
-        at += 1
+        if where is None:
+            break
     other.release()
