@@ -325,3 +325,23 @@ def test_the_lock_and_the_data_live_in_different_stores(
                 transact(database, old)
         with client.lock(account) as next_one:
             transact(database, next_one)
+
+
+def test_a_guard_in_a_pipeline_waits_for_its_reply(
+    account: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """A pipeline of psycopg knows no results until it is asked: the late holder is refused in it all the same."""
+    database = database_of("postgresql", request, tmp_path)
+    connection = database.connect()
+    leases: list[Lease] = []
+    for number in range(2):
+        client = holdfast.Client(f"memory://{account}-{number}")
+        leases.append(client.lock(account, ttl=120).acquire())
+    old, new = leases
+    with connection.pipeline():
+        new.guard(connection)
+        with pytest.raises(StaleTokenError):
+            old.guard(connection)
+    connection.close()
+    for lease in leases:
+        lease.release()

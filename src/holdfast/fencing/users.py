@@ -216,10 +216,15 @@ class DriverTransaction(UserTransaction):
         cursor = cast("Foreign", self._driver.cursor(self._connection))
         try:
             await resolved(cursor.execute(statement.format_map(marks), values))
-            row = await resolved(cursor.fetchone()) if cursor.description else None
+            row = await resolved(cursor.fetchone()) if _returns_row(statement) else None
         finally:
             await resolved(cursor.close())
         return cast("tuple[Any, ...]", row)[0] if row else None
+
+
+def _returns_row(statement: str) -> bool:
+    """Tell whether a statement of a dialect returns a row: a cursor in a pipeline of psycopg does not know it yet."""
+    return statement.startswith("SELECT") or "RETURNING" in statement
 
 
 class SqlAlchemyTransaction(UserTransaction):

@@ -81,11 +81,17 @@ class MySqlLockSession:
         left = self._ends_at - self._context.now()
         timeout = max(_whole_seconds(ttl), _whole_seconds(round(left * MICROS)))
         change = () if timeout == self._timeout else (sql.set_timeout(timeout),)
+        statements = (*change, sql.holder(self._name))
+        self._renewing = True
         try:
-            self.connection.send((*change, sql.holder(self._name)))
+            self.connection.send(statements)
         except MySqlBroken as error:
+            self._renewing = False
             return SessionEndedError(str(error))
-        self._timeout, self._renewing = timeout, True
+        except BaseException:
+            self.connection.close()  # nobody knows whether a reply is due
+            raise
+        self._timeout = timeout
         return None
 
     async def end_prolonging(self, until: float) -> bool | SessionEndedError | None:

@@ -55,7 +55,9 @@ class MySqlThreadConnection(MySqlConnection):
     async def receive(self, until: float) -> list[MySqlResult]:
         """Wait until the reply begins to come, and read it."""
         raw, left = self._raw, until - clocks.steady()
-        if not _is_readable_within(raw._sock, left):  # noqa: SLF001
+        if (connected := raw._sock) is None:  # noqa: SLF001
+            raise MySqlBroken("the connection was closed")
+        if not _is_readable_within(connected, left):
             raise TimeoutError
         results: list[MySqlResult] = []
         try:
@@ -63,8 +65,10 @@ class MySqlThreadConnection(MySqlConnection):
             while not results or raw._result.has_next:  # noqa: SLF001
                 raw._read_query_result()  # noqa: SLF001
                 results.append(MySqlResult(raw._result.rows or (), raw._result.affected_rows, 0))  # noqa: SLF001
-        except Exception as error:
-            if not is_of_driver(error):
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self.close()  # a part of the reply is read
+            if not isinstance(error, Exception) or not is_of_driver(error):
                 raise
             raise of_driver(error, results) from error
         return results
@@ -141,10 +145,8 @@ def _limit(raw: Any, left: float) -> None:  # noqa: ANN401 - of any driver
         raw._read_timeout = raw._write_timeout = max(left, SHORTEST)  # noqa: SLF001 - it has no public way
 
 
-def _is_readable_within(connected: socket.socket | None, left: float) -> bool:
-    """Wait until a socket is readable, or closed, for so many seconds."""
-    if connected is None:
-        return True
+def _is_readable_within(connected: socket.socket, left: float) -> bool:
+    """Wait until a socket is readable for so many seconds."""
     ready = new_poll()
     ready.register(connected, READABLE)
     return bool(ready.poll(max(0.0, left) * 1000))

@@ -1,6 +1,7 @@
 """One session of PostgreSQL that holds an advisory lock, or none."""
 
 from collections.abc import Generator
+from inspect import GEN_CLOSED, getgeneratorstate
 from typing import Protocol, TypeVar
 
 from holdfast.contracts.deadlines import MICROS
@@ -10,6 +11,7 @@ from holdfast.stores.postgresql.connection import PgConnection, PgStatement, Tab
 from holdfast.stores.postgresql.errors import PgBroken, PgServerError
 from holdfast.stores.postgresql.link import PgLink
 from holdfast.stores.sql.sessions import LockKey, LockTerms, SessionEndedError
+from holdfast.transport.polling import READABLE
 
 T = TypeVar("T")
 
@@ -57,7 +59,7 @@ class PgLockSession:
         """The local instant at which the server ends the session at the latest if it sends nothing."""
         self._renewal: Generator[int, None, Table] | None = None
         """A renewal that has not been answered yet."""
-        self._mask = 0
+        self._mask = READABLE
         self._timeout = 0.0
 
     # -- the lock ------------------------------------------------------------------------------------------
@@ -121,8 +123,8 @@ class PgLockSession:
     async def _finish(self, until: float) -> Table:
         """Wait for the reply that is due. It stays due if it does not come in time."""
         work = self._renewal
-        if work is None:
-            raise SessionEndedError("the renewal failed")
+        if work is None or getgeneratorstate(work) == GEN_CLOSED:
+            raise SessionEndedError("the renewal failed, or was interrupted")
         try:
             table = await self._context.link.resume(self.connection, work, self._mask, until)
         except TimeoutError as error:

@@ -226,12 +226,16 @@ class SessionLockStore:
         self, todo: Sequence[tuple[HeldLock, int]], until: float
     ) -> list[bool | SessionEndedError | None]:
         """Renew locks by a statement each; one whose session another thread uses just now is taken for unanswered."""
-        claimed = [each for each in todo if self._held.try_to_claim(each[0])]
+        operation = object()
         try:
+            claimed = [each for each in todo if self._held.try_to_claim(each[0], operation)]
             living = [(held, ttl) for held, ttl in claimed if not held.ended]
             replies = await self._locks.prolong([(held.session, ttl) for held, ttl in living], until)
         finally:
-            self._held.unclaim(held for held, _ in claimed)
+            for held, _ in todo:
+                if held.claimed_by is operation:
+                    held.claimed_by = None
+            self._held.freed.set()
         answers: dict[int, bool | SessionEndedError | None] = {
             id(held): SessionEndedError(held.ended) for held, _ in claimed if held.ended
         }
@@ -251,15 +255,24 @@ class SessionLockStore:
             if self._held.over.get(release.request_id):
                 return Outcome.RELEASED
             return await self._ended(release.name, until)
-        if not self._held.try_to_claim(held):
-            await self._held.claim(held, until)
         if await self._unlock(release.request_id, held, until):
             self._held.note_over(release.request_id, released=True)
             return Outcome.RELEASED
         return await self._ended(release.name, until)
 
     async def _unlock(self, request_id: str, held: HeldLock, until: float) -> bool:
-        """Free a lock that was claimed, and return whether its session held it; close the session if it fails."""
+        """Free a lock, and return whether its session held it; close the session if it fails."""
+        operation = object()
+        try:
+            if not self._held.try_to_claim(held, operation):
+                await self._held.claim(held, operation, until)
+            return await self._unlock_claimed(request_id, held, until)
+        finally:
+            if held.claimed_by is operation:
+                held.claimed_by = None
+            self._held.freed.set()
+
+    async def _unlock_claimed(self, request_id: str, held: HeldLock, until: float) -> bool:
         try:
             held_until_now = not held.ended and await held.session.unlock(until)
         except SessionEndedError as error:
@@ -283,7 +296,6 @@ class SessionLockStore:
         if withdraw.unsure or held is not None:
             self._held.note_over(withdraw.request_id, released=False)
         if held is not None:
-            await self._held.claim(held, until)
             await self._unlock(withdraw.request_id, held, until)
         return NotGranted()
 

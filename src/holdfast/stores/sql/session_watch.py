@@ -88,15 +88,18 @@ class SessionWatch:
 
     def _has_ended(self, held: HeldLock) -> bool:
         """Look at the socket of a session, unless somebody uses it, who will see for himself."""
-        if not self._held.try_to_claim(held):
-            return False
+        operation = object()
         try:
+            if not self._held.try_to_claim(held, operation):
+                return False
             if held.session.has_ended():
                 self._locks.close_session(held.session)
                 return True
             return False
         finally:
-            self._held.unclaim([held])
+            if held.claimed_by is operation:
+                held.claimed_by = None
+            self._held.freed.set()
 
 
 def _ignore(notification: Notification) -> None: ...
