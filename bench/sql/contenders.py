@@ -61,9 +61,9 @@ PEERS = {POSTGRESQL: (PALS, DLOCK, TOOZ), MYSQL: (DLOCK, TOOZ), MEMCACHED: (TOOZ
 MEANINGS = {
     THREADS: "holdfast.Client, one a process",
     ASYNCIO: "holdfast.AsyncClient, one a process",
-    ADVISORY: "holdfast.Client, ?mode=advisory: no lease, no table",
+    ADVISORY: "holdfast.Client, ?mode=advisory: without a table, a lease is a lock of its session",
     ADVISORY_ASYNCIO: "holdfast.AsyncClient, ?mode=advisory",
-    GET_LOCK: "holdfast.Client, ?mode=get_lock: no lease, no table",
+    GET_LOCK: "holdfast.Client, ?mode=get_lock: without a table, a lease is a lock of its session",
     GET_LOCK_ASYNCIO: "holdfast.AsyncClient, ?mode=get_lock",
     POLLING: "holdfast.Client, ?notify=off: its waiters poll",
     PALS: "pals.Locker on a pool of SQLAlchemy and psycopg: a session lock, no lease",
