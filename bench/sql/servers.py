@@ -4,14 +4,14 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import tests.servers
-from tests.servers import MariaDbServer, PostgresServer
+from tests.servers import MariaDbServer, MemcachedServer, PostgresServer
 
 POSTGRESQL = "postgresql"
 MYSQL = "mysql"
 MEMCACHED = "memcached"
+
+NO_DISK = ", which does not wait for the disk"
 
 
 @dataclass(slots=True, frozen=True)
@@ -36,27 +36,19 @@ def running(kind: str, folder: Path) -> Generator[Place]:
 def _postgresql(folder: Path) -> Generator[Place]:
     with PostgresServer(folder) as server:
         ((version,),) = server.execute("SHOW server_version")
-        yield Place(
-            POSTGRESQL,
-            server.url,
-            f"PostgreSQL {version.partition(' ')[0]}, which does not wait for the disk",
-            server.pid,
-        )
+        yield Place(POSTGRESQL, server.url, f"PostgreSQL {version.partition(' ')[0]}{NO_DISK}", server.pid)
 
 
 @contextmanager
 def _mysql(folder: Path) -> Generator[Place]:
     with MariaDbServer(folder) as server:
         ((version,),) = server.execute("SELECT version()")
-        yield Place(
-            MYSQL, server.url, f"MariaDB {version.partition('-')[0]}, which does not wait for the disk", server.pid
-        )
+        yield Place(MYSQL, server.url, f"MariaDB {version.partition('-')[0]}{NO_DISK}", server.pid)
 
 
 @contextmanager
 def _memcached(folder: Path) -> Generator[Place]:
-    kind: Any = vars(tests.servers)["MemcachedServer"]
-    with kind(folder) as server:
+    with MemcachedServer(folder) as server:
         yield Place(MEMCACHED, server.url, "memcached", server.pid)
 
 

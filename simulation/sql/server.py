@@ -6,12 +6,11 @@ Property tests hold these functions against the real ones, with the same histori
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 
 from holdfast.contracts.messages import AcquireRequest, Notification, NotificationKind, Queued, RenewRequest
 from holdfast.stores import table_codec
 from holdfast.stores.sql.database import SqlSnapshot, SqlWrite
-from holdfast.stores.sql.rows import HEADS, SqlRow, pack_holder
+from holdfast.stores.sql.rows import SqlRow, heads_of, pack_holder
 from holdfast.table.state import Queue, Waiter
 from holdfast.table.times import LATEST, MARGIN, PROPOSAL_BOUND, RETRY, retry_in
 
@@ -96,26 +95,11 @@ class SqlServer:
             and not self.is_new(rules)
             and meta.quarantined_until <= now
         ):
-            token = (
-                request.span
-                - 1
-                + max(
-                    row.counter + 1,
-                    meta.floor + 1,
-                    now if now <= LATEST else 0,
-                    min(request.proposal, min(now, LATEST) + PROPOSAL_BOUND),
-                )
-            )
+            token = _last_token(request, max(row.counter + 1, meta.floor + 1), now)
             self._store(
                 row,
                 now,
-                counter=token,
-                request_id=request.request_id,
-                holder=pack_holder(request.channel, request.owner, notify_contended=request.span > 1),
-                ttl=request.ttl,
-                lock_delay=request.lock_delay,
-                granted_at=now,
-                expires_at=now + request.ttl,
+                **_lease(request, token, now),
                 used_at=max(row.used_at, now),
                 idle_after=now + request.ttl + request.lock_delay,
             )
@@ -142,8 +126,7 @@ class SqlServer:
     def _join(self, row: SqlRow, request: AcquireRequest, rules: SqlRules, now: int) -> Queued:
         queue = table_codec.load_queue(row.name, row.queue) if row.queue else Queue()
         queue.join(Waiter(request, now, now + request.waiter_ttl))
-        fresh_until = now + request.waiter_ttl
-        self._store_queue(row, now, queue, idle_after=max(row.idle_after, fresh_until))
+        self._store_queue(row, now, queue, idle_after=max(row.idle_after, now + request.waiter_ttl))
         self._changed([row.name], now, frozenset())
         channel, _, notify_contended = json.loads(row.holder)
         if row.waiting == 0 and notify_contended:
@@ -187,25 +170,18 @@ class SqlServer:
     def _hand_over(self, row: SqlRow, queue: Queue, now: int) -> None:
         request = queue[0].request
         queue.drop(request.request_id)
-        proposal = min(request.proposal, min(now, LATEST) + PROPOSAL_BOUND)
-        token = max(row.counter + 1, now if now <= LATEST else 0, proposal) + request.span - 1
+        token = _last_token(request, row.counter + 1, now)
         self._store_queue(
             row,
             now,
             queue,
-            counter=token,
-            request_id=request.request_id,
-            holder=pack_holder(request.channel, request.owner, notify_contended=request.span > 1),
-            ttl=request.ttl,
-            lock_delay=request.lock_delay,
-            granted_at=now,
-            expires_at=now + request.ttl,
+            **_lease(request, token, now),
             last_released=row.request_id,
             idle_after=max(row.idle_after, now + request.ttl + request.lock_delay),
         )
         self._changed([row.name], now, frozenset((request.request_id,)))
-        granted = NotificationKind.GRANTED, request.request_id, token, 0, bool(queue)
-        self._tell(Notification(request.channel, *granted))
+        kind, contended = NotificationKind.GRANTED, bool(queue)
+        self._tell(Notification(request.channel, kind, request.request_id, token, contended=contended))
         if queue:
             other = queue[0]
             retries_by = other.fresh_until - other.request.waiter_ttl + 2 * other.request.interval
@@ -214,14 +190,13 @@ class SqlServer:
                 self._tell(Notification(other.request.channel, NotificationKind.HEAD, queue.head, after=after))
 
     def _store_queue(self, row: SqlRow, now: int, queue: Queue, **changes: object) -> None:
-        channels = dict.fromkeys(waiter.request.channel for waiter in queue if waiter.request.channel)
         self._store(
             row,
             now,
             plain=not queue,
             queue=table_codec.dump_queue(queue) if queue else "",
             waiting=len(queue),
-            heads=" ".join(islice(channels, HEADS)),
+            heads=heads_of(queue),
             used_at=now,
             **changes,
         )
@@ -333,3 +308,22 @@ class SqlServer:
         until = self.data.meta.quarantined_until
         self.data.meta.quarantined_until = min(until, now)
         return max(0, until - now) / 1e6
+
+
+def _last_token(request: AcquireRequest, least: int, now: int) -> int:
+    """Return the last token of a grant, whose first token is no smaller than `least`."""
+    proposal = min(request.proposal, min(now, LATEST) + PROPOSAL_BOUND)
+    return max(least, now if now <= LATEST else 0, proposal) + request.span - 1
+
+
+def _lease(request: AcquireRequest, token: int, now: int) -> dict[str, object]:
+    """Return what a row keeps of a lease that begins now."""
+    return {
+        "counter": token,
+        "request_id": request.request_id,
+        "holder": pack_holder(request.channel, request.owner, notify_contended=request.span > 1),
+        "ttl": request.ttl,
+        "lock_delay": request.lock_delay,
+        "granted_at": now,
+        "expires_at": now + request.ttl,
+    }

@@ -1,5 +1,6 @@
 """The count of those who are inside, and many acquisitions that are counted so, in both forms of the API."""
 
+import os
 import random
 import threading
 from collections import Counter
@@ -11,6 +12,14 @@ from holdfast import AsyncClient, Outcome
 from holdfast.runtimes import clocks
 from holdfast.testing.conformance.kit import Kit
 from tests.faults.resource import Numbers
+from tests.faults.scenes import client_at, play
+from tests.servers import Proxy
+
+ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "10000"))
+"""How many acquisitions go through a proxy that swallows replies and requests."""
+
+RIDE_OUT = 30.0
+"""For how long clients repeat requests, in seconds: only a failure uses it up."""
 
 TTL = 30.0
 """The ttl of the leases, in seconds. Whoever waits for a lease that nobody releases waits for as long."""
@@ -59,6 +68,30 @@ class Crowd:
         self._orphans: list[str] = []
         self._unknown: set[str] = set()
 
+    def go_through(
+        self, proxy: Proxy, url: str, form: str, *, to: str, clients: int, swallowed: float, lost: float
+    ) -> None:
+        """Let clients, with a worker each, acquire the names through a proxy, and check all answers.
+
+        `url` leads through the proxy, and `to` to the server itself. The proxy swallows replies and loses requests with
+        these probabilities.
+        """
+
+        async def scene(kit: Kit) -> None:
+            there = [client_at(kit, url, operation_timeout=10.0, retry_for=RIDE_OUT) for _ in range(clients)]
+            for client in there:
+                await client.names()
+            proxy.swallow(None, probability=swallowed)
+            proxy.lose(None, probability=lost)
+            await self.work(kit, there, workers=clients)
+            proxy.heal()
+            await self.leaves_nothing(kit, kit.client())
+
+        play(form, to, scene)
+        assert proxy.counts.swallowed > self._rounds / 100
+        assert proxy.counts.lost
+        self.check()
+
     async def work(self, kit: Kit, clients: Sequence[AsyncClient], workers: int) -> None:
         """Have the workers acquire the names, in an order of chance, and share the clients."""
         order = list(islice(cycle(self.tallies), self._rounds))
@@ -98,7 +131,7 @@ class Crowd:
         assert self.outcomes[Outcome.UNKNOWN] <= self._rounds / 100  # of one release every request has failed
 
     async def leaves_nothing(self, kit: Kit, onlooker: AsyncClient) -> None:
-        """Wait until nobody holds a name or waits for it: at once, but for the lease of a release that was lost."""
+        """Wait until nobody holds or waits for any name. A lease whose release was lost may last to its ttl."""
         for name in self.tallies:
 
             async def unused(name: str = name) -> bool:

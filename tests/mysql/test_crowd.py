@@ -1,47 +1,23 @@
 """Many acquisitions of many clients: lost replies make no orphan and no wrong answer, and processes take turns."""
 
-import os
-
 import pytest
 
-from holdfast.testing.conformance.kit import Kit
 from tests.faults.fairness import race
-from tests.faults.scenes import API_FORMS, client_at, play
-from tests.faults.tally import Crowd
+from tests.faults.scenes import API_FORMS
+from tests.faults.tally import ROUNDS, Crowd
 from tests.servers import MariaDbServer, Proxy
 from tests.servers.mariadb import DATABASE, PASSWORD, USER
 
 HANDSHAKE = 5
 """How many chunks a client sends on a connection before its first statement: login, character set, settings."""
 
-ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "10000"))
-"""How many acquisitions go through a proxy that swallows replies and requests."""
-
-RIDE_OUT = 30.0
-"""For how long clients repeat requests, in seconds: only a failure uses it up."""
-
 
 def acquire(server: MariaDbServer, names: list[str], rounds: int, form: str) -> None:
     """Let eight clients acquire names through a proxy that swallows replies and requests, and check all answers."""
-    crowd = Crowd(names, rounds)
     with Proxy(server.address, spared=HANDSHAKE, seed=7) as proxy:
         host, port = proxy.address
-
-        async def scene(kit: Kit) -> None:
-            url = f"mysql://{USER}:{PASSWORD}@{host}:{port}/{DATABASE}"
-            clients = [client_at(kit, url, operation_timeout=10.0, retry_for=RIDE_OUT) for _ in range(8)]
-            for client in clients:
-                await client.names()
-            proxy.swallow(None, probability=0.01)
-            proxy.lose(None, probability=0.002)
-            await crowd.work(kit, clients, workers=8)
-            proxy.heal()
-            await crowd.leaves_nothing(kit, kit.client())
-
-        play(form, server.url, scene)
-        assert proxy.counts.swallowed > rounds / 100
-        assert proxy.counts.lost
-    crowd.check()
+        url = f"mysql://{USER}:{PASSWORD}@{host}:{port}/{DATABASE}"
+        Crowd(names, rounds).go_through(proxy, url, form, to=server.url, clients=8, swallowed=0.01, lost=0.002)
 
 
 @pytest.mark.parametrize("form", API_FORMS)

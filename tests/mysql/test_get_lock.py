@@ -1,16 +1,10 @@
 """Locks without a table in MySQL: what ends a session, what shares it, and which servers are refused."""
 
 import asyncio
-import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 from unittest.mock import Mock
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -23,14 +17,12 @@ from holdfast.stores.mysql import get_lock_sql as sql
 from holdfast.stores.mysql.get_lock import MySqlNamedLocks
 from holdfast.stores.mysql.options import PREFIX, deployment_of
 from holdfast.stores.sql.sessions import LockSession
+from tests.faults import session_locks
 from tests.hazards.helpers import eventually, soon
 from tests.servers import MariaDbServer, Proxy
 from tests.servers.homes import Home
 from tests.servers.mariadb import DATABASE, PASSWORD, USER
 from tests.servers.tls import Certificates
-
-if TYPE_CHECKING:
-    from holdfast.primitives.options import PlainOptions
 
 NOBODY = 10**9
 """The id of no session."""
@@ -119,25 +111,7 @@ def test_a_restart_ends_all_leases(mariadb_server: MariaDbServer, client: Client
 
 def test_a_paused_holder_loses_its_lock(url: str, other: Client, name: str) -> None:
     """The server ends the session of a process that stands still for longer than the ttl."""
-    program = (
-        "import sys; from holdfast import Client; c = Client(sys.argv[1]); l = c.lock(sys.argv[2], ttl=2).acquire();"
-        "print('held', flush=True); sys.stdin.read(); print(l.state.value, flush=True)"
-    )
-    command = [sys.executable, "-c", program, url, name]
-    paused = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    with paused:
-        assert paused.stdout is not None
-        assert paused.stdin is not None
-        try:
-            assert paused.stdout.readline() == b"held\n"
-            paused.send_signal(signal.SIGSTOP)
-            lease = other.lock(name).acquire(timeout=20.0)
-            paused.send_signal(signal.SIGCONT)
-            paused.stdin.close()
-            assert paused.stdout.readline() == b"lost\n"
-            assert lease.release() is Outcome.RELEASED
-        finally:
-            paused.kill()
+    session_locks.pause_a_holder(url, other, name)
 
 
 def test_a_holder_that_is_cut_off_loses_its_lock(mariadb_server: MariaDbServer, other: Client, name: str) -> None:
@@ -275,23 +249,7 @@ def test_each_held_lock_takes_a_connection(url: str, name: str) -> None:
 
 def test_a_cancelled_acquisition_leaves_no_lock(mariadb_server: MariaDbServer, url: str, name: str) -> None:
     """An acquisition that is cancelled while it waits, or while its reply is under way, leaves no lock."""
-
-    async def main() -> None:
-        async with AsyncClient(url) as client, AsyncClient(url) as other:
-            for step in range(60):
-                lease = await other.lock(name).acquire() if step % 2 else None
-                task = asyncio.ensure_future(client.lock(name).acquire(timeout=5.0))
-                for _ in range(step // 2):
-                    await asyncio.sleep(0)
-                task.cancel()
-                if lease is not None:
-                    await lease.release()
-                result = (await asyncio.gather(task, return_exceptions=True))[0]
-                if not isinstance(result, BaseException):
-                    await result.release()
-            await soon(lambda: holder(mariadb_server, name) is None, "a lock that is free")
-
-    asyncio.run(main())
+    session_locks.cancel_acquisitions(url, name, lambda: holder(mariadb_server, name) is None)
 
 
 def test_a_slow_acquisition_that_is_cancelled_leaves_no_lock(mariadb_server: MariaDbServer, name: str) -> None:
@@ -313,34 +271,15 @@ def test_a_slow_acquisition_that_is_cancelled_leaves_no_lock(mariadb_server: Mar
 
 
 def acquire_through_a_bad_proxy(server: MariaDbServer, name: str, swallowed: bytes, rounds: int) -> None:
-    """Let four clients acquire a name through a proxy that swallows replies; check that no two held it at once."""
-    counter = 0
-
-    def work(client: Client) -> None:
-        nonlocal counter
-        for _ in range(rounds // 4):
-            with client.lock(name, ttl=20).acquire(timeout=60.0):
-                seen = counter
-                counter = seen + 1
-
-    with Proxy(server.address, seed=16) as proxy, ThreadPoolExecutor(4) as pool:
-        clients = [Client(through(proxy)) for _ in range(4)]
-        for client in clients:
-            client.inspect(name)
-        proxy.swallow(None, probability=0.05, containing=swallowed)
-        for done in [pool.submit(work, client) for client in clients]:
-            done.result(600.0)
-        assert proxy.counts.swallowed > rounds / 100
-        proxy.heal()
-        for client in clients:
-            client.close()
-    assert counter == rounds
+    """Let four clients acquire a name through a proxy that swallows replies, and check that nobody holds it then."""
+    with Proxy(server.address, seed=16) as proxy:
+        session_locks.swallow_replies(proxy, through(proxy), name, swallowed, rounds)
     eventually(lambda: holder(server, name) is None, "a lock that is free")
 
 
 @pytest.mark.parametrize("swallowed", [b"GET_LOCK", b"RELEASE_LOCK"])
 def test_a_lost_reply_leaves_no_lock(mariadb_server: MariaDbServer, name: str, swallowed: bytes) -> None:
-    """After 1,000 acquisitions of which many replies were swallowed, nobody holds anything, and no two held at once."""
+    """Many replies to 1,000 acquisitions are swallowed: no two clients hold the lock at once, and no one at the end."""
     acquire_through_a_bad_proxy(mariadb_server, name, swallowed, 1000)
 
 
@@ -677,24 +616,9 @@ def test_there_are_no_tokens(client: Client, name: str) -> None:
 
 def test_what_needs_a_record_is_refused(client: Client) -> None:
     """Nothing is promised that a lock alone cannot keep."""
-    options: list[PlainOptions] = [
-        {"lock_delay": 1.0},
-        {"min_hold": 1.0},
-        {"on_revoke": print},
-        {"detect_deadlock": True},
-    ]
-    for option in options:
-        with pytest.raises(UsageError, match=f"{next(iter(option))} is not available"):
-            client.lock("name", **option)
-    with pytest.raises(UsageError, match="keeps no elections"):
-        client.election("name")
-    with pytest.raises(UsageError, match="keeps no semaphores"):
-        client.semaphore("name", 2)
+    session_locks.ask_for_what_needs_a_record(client)
     with pytest.raises(UsageError, match="ttl"):
         client.lock("name", ttl=0.9)
-    for call in (client.names, lambda: client.revoke("name")):
-        with pytest.raises(StoreError, match="keeps no record"):
-            call()
 
 
 @pytest.mark.parametrize("option", ["guard=off", "max_ttl=5", "notify=off"])
@@ -714,8 +638,4 @@ def test_the_mode_is_an_option_of_the_url() -> None:
 
 def test_the_command_prints_no_token(url: str, name: str) -> None:
     """`holdfast run` sets no HOLDFAST_TOKEN if there is none."""
-    code = "import os, json; print(json.dumps(os.environ.get('HOLDFAST_TOKEN')))"
-    command = [sys.executable, "-m", "holdfast", "run", name, "--", sys.executable, "-c", code]
-    environment = {**os.environ, "HOLDFAST_URL": url, "HOLDFAST_TOKEN": "7"}
-    done = subprocess.run(command, capture_output=True, check=True, timeout=60, env=environment)
-    assert json.loads(done.stdout) is None
+    session_locks.run_a_command_without_a_token(url, name)

@@ -6,9 +6,10 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast import Client, LockTimeout, StoreUnavailable
+from holdfast import Client, LockTimeout
 from holdfast.errors import HoldfastError
 from holdfast.stores.mysql import get_lock_sql as sql
+from tests.faults.session_locks import follow_a_silent_holder
 from tests.mysql.test_get_lock import holder
 from tests.servers import MariaDbServer
 
@@ -41,23 +42,11 @@ def test_a_leak_on_a_pooled_connection_is_seen(
 
 def test_a_session_without_a_timeout_is_seen(url: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the server's timeout, a holder that no longer renews keeps the name after its ttl."""
-
-    def wait_for_name() -> None:
-        with Client(url) as here, Client(url) as there:
-            lease = here.lock(name, ttl=1).acquire()
-            try:
-                there.lock(name).acquire(timeout=4.0).release()
-            finally:
-                lease.release()
-
-    async def unanswered(*_args: object) -> None:
-        raise StoreUnavailable("no renewal reaches the server")
-
-    monkeypatch.setattr("holdfast.stores.sql.session_locks.SessionLockStore.renew", unanswered)
-    wait_for_name()
+    follow = follow_a_silent_holder(url, name, 1, 4.0, monkeypatch)
+    follow()
     monkeypatch.setattr(sql, "set_timeout", Mock(return_value=sql.FORGET_TIMEOUT))
     with pytest.raises(LockTimeout):
-        wait_for_name()
+        follow()
 
 
 def test_a_timeout_that_is_rounded_down_is_seen(

@@ -8,7 +8,7 @@ from holdfast import Client
 from tests.hazards.helpers import Script, eventually
 from tests.hazards.test_fork import PRELUDE
 from tests.mysql.accounts import Account
-from tests.postgresql.test_processes import ENDING, FORK, WAITER
+from tests.postgresql.test_processes import ENDING, FORK, kill_a_waiter_with_a_child
 from tests.servers import MariaDbServer
 
 SESSIONS = """
@@ -98,17 +98,7 @@ def test_parent_and_child_exclude_each_other(account: Account) -> None:
 
 def test_a_dead_waiter_is_noticed_though_its_child_lives(account: Account, onlooker: Client) -> None:
     """The copy of a listening session that a child has inherited does not make its killed parent look alive."""
-    lease = onlooker.lock("waited for", ttl=60).acquire()
-    script = Script(PRELUDE + WAITER, account.url)
-    assert int(script.hear())
-    eventually(lambda: onlooker.inspect("waited for").waiters, "a waiter")
-    script.send(9)
-    eventually(lambda: not onlooker.inspect("waited for").waiters[0].alive, "the waiter's death")
-    lease.release()
-    again = onlooker.lock("waited for").try_acquire()
-    assert again is not None
-    again.release()
-    script.kill()
+    kill_a_waiter_with_a_child(onlooker, account.url)
 
 
 def test_the_end_of_the_interpreter_releases(account: Account, onlooker: Client) -> None:

@@ -1,26 +1,18 @@
 """Locks without a table in PostgreSQL: what ends a session, what shares it, and what else uses its keys."""
 
 import asyncio
-import json
 import logging
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import pytest
 
 from holdfast import AsyncClient, Client, LockTimeout, Outcome, StoreError, StoreUnavailable, UsageError
 from holdfast.stores.postgresql.advisory import PgAdvisoryLocks
 from holdfast.stores.sql.sessions import LockKey, SessionView
+from tests.faults import session_locks
 from tests.hazards.helpers import eventually, soon
 from tests.servers import PgBouncer, PostgresServer, Proxy
-
-if TYPE_CHECKING:
-    from holdfast.primitives.options import PlainOptions
 
 LOCKS = "SELECT pid FROM pg_locks WHERE locktype = 'advisory'"
 
@@ -104,26 +96,7 @@ def test_a_restart_ends_all_leases(postgres_server: PostgresServer, client: Clie
 
 def test_a_paused_holder_loses_its_lock(url: str, other: Client) -> None:
     """The server ends the session of a process that stands still for longer than the ttl."""
-    program = (
-        "import sys; from holdfast import Client; c = Client(sys.argv[1]); l = c.lock('name', ttl=2).acquire();"
-        "print('held', flush=True); sys.stdin.read(); print(l.state.value, flush=True)"
-    )
-    holder = subprocess.Popen(
-        [sys.executable, "-c", program, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    with holder:
-        assert holder.stdout is not None
-        assert holder.stdin is not None
-        try:
-            assert holder.stdout.readline() == b"held\n"
-            holder.send_signal(signal.SIGSTOP)
-            lease = other.lock("name").acquire(timeout=20.0)
-            holder.send_signal(signal.SIGCONT)
-            holder.stdin.close()
-            assert holder.stdout.readline() == b"lost\n"
-            assert lease.release() is Outcome.RELEASED
-        finally:
-            holder.kill()
+    session_locks.pause_a_holder(url, other, "name")
 
 
 def test_a_renewed_lease_outlives_its_ttl(client: Client, other: Client) -> None:
@@ -205,23 +178,7 @@ def test_each_held_lock_takes_a_connection(url: str) -> None:
 
 def test_a_cancelled_acquisition_leaves_no_lock(postgres_server: PostgresServer, url: str) -> None:
     """An acquisition that is cancelled while it waits, or while its reply is under way, leaves no lock."""
-
-    async def main() -> None:
-        async with AsyncClient(url) as client, AsyncClient(url) as other:
-            for step in range(60):
-                lease = await other.lock("name").acquire() if step % 2 else None
-                task = asyncio.ensure_future(client.lock("name").acquire(timeout=5.0))
-                for _ in range(step // 2):
-                    await asyncio.sleep(0)
-                task.cancel()
-                if lease is not None:
-                    await lease.release()
-                result = (await asyncio.gather(task, return_exceptions=True))[0]
-                if not isinstance(result, BaseException):
-                    await result.release()
-            await soon(lambda: not postgres_server.execute(LOCKS), "a server without locks")
-
-    asyncio.run(main())
+    session_locks.cancel_acquisitions(url, "name", lambda: not postgres_server.execute(LOCKS))
 
 
 def test_a_slow_acquisition_that_is_cancelled_leaves_no_lock(postgres_server: PostgresServer) -> None:
@@ -244,36 +201,17 @@ def test_a_slow_acquisition_that_is_cancelled_leaves_no_lock(postgres_server: Po
 
 
 def acquire_through_a_bad_proxy(server: PostgresServer, swallowed: bytes, rounds: int) -> None:
-    """Let four clients acquire a name through a proxy that swallows replies; check that no two held it at once."""
-    counter = 0
-
-    def work(client: Client) -> None:
-        nonlocal counter
-        for _ in range(rounds // 4):
-            with client.lock("name", ttl=20).acquire(timeout=60.0):
-                seen = counter
-                counter = seen + 1
-
-    with Proxy(server.address, seed=16) as proxy, ThreadPoolExecutor(4) as pool:
+    """Let four clients acquire a name through a proxy that swallows replies, and check that nobody holds it then."""
+    with Proxy(server.address, seed=16) as proxy:
         host, port = proxy.address
         url = f"postgresql://holdfast@{host}:{port}/postgres?mode=advisory"
-        clients = [Client(url) for _ in range(4)]
-        for client in clients:
-            client.inspect("name")
-        proxy.swallow(None, probability=0.05, containing=swallowed)
-        for done in [pool.submit(work, client) for client in clients]:
-            done.result(600.0)
-        assert proxy.counts.swallowed > rounds / 100
-        proxy.heal()
-        for client in clients:
-            client.close()
-    assert counter == rounds
+        session_locks.swallow_replies(proxy, url, "name", swallowed, rounds)
     eventually(lambda: not server.execute(LOCKS), "a server without locks")
 
 
 @pytest.mark.parametrize("swallowed", [b"try_lock", b"holdfast_unlock"])
 def test_a_lost_reply_leaves_no_lock(postgres_server: PostgresServer, swallowed: bytes) -> None:
-    """After 1,000 acquisitions of which many replies were swallowed, nobody holds anything, and no two held at once."""
+    """Many replies to 1,000 acquisitions are swallowed: no two clients hold the lock at once, and no one at the end."""
     acquire_through_a_bad_proxy(postgres_server, swallowed, 1000)
 
 
@@ -387,22 +325,7 @@ def test_a_sequence_that_does_not_only_grow_is_refused(
 
 def test_what_needs_a_record_is_refused(client: Client) -> None:
     """Nothing is promised that a lock alone cannot keep."""
-    options: list[PlainOptions] = [
-        {"lock_delay": 1.0},
-        {"min_hold": 1.0},
-        {"on_revoke": print},
-        {"detect_deadlock": True},
-    ]
-    for option in options:
-        with pytest.raises(UsageError, match=f"{next(iter(option))} is not available"):
-            client.lock("name", **option)
-    with pytest.raises(UsageError, match="keeps no elections"):
-        client.election("name")
-    with pytest.raises(UsageError, match="keeps no semaphores"):
-        client.semaphore("name", 2)
-    for call in (client.names, lambda: client.revoke("name")):
-        with pytest.raises(StoreError, match="keeps no record"):
-            call()
+    session_locks.ask_for_what_needs_a_record(client)
 
 
 @pytest.mark.parametrize("option", ["schema=app", "prefix=x_", "guard=off", "max_ttl=5"])
@@ -416,8 +339,4 @@ def test_options_of_the_table_are_refused(option: str) -> None:
 
 def test_the_command_prints_no_token(url: str) -> None:
     """`holdfast run` sets no HOLDFAST_TOKEN if there is none."""
-    code = "import os, json; print(json.dumps(os.environ.get('HOLDFAST_TOKEN')))"
-    command = [sys.executable, "-m", "holdfast", "run", "name", "--", sys.executable, "-c", code]
-    environment = {**os.environ, "HOLDFAST_URL": url, "HOLDFAST_TOKEN": "7"}
-    done = subprocess.run(command, capture_output=True, check=True, timeout=60, env=environment)
-    assert json.loads(done.stdout) is None
+    session_locks.run_a_command_without_a_token(url, "name")

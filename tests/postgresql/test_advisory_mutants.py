@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast import Client, LockTimeout, StoreError, StoreUnavailable
+from holdfast import Client, LockTimeout, StoreError
 from holdfast.errors import HoldfastError
 from holdfast.stores.postgresql import advisory_sql
 from holdfast.stores.postgresql.advisory_session import PgLockSession
 from holdfast.stores.postgresql.connection import PgStatement
 from holdfast.stores.sql.sessions import LockKey
+from tests.faults.session_locks import follow_a_silent_holder
 from tests.hazards.helpers import eventually
 from tests.servers import PostgresServer
 
@@ -50,22 +51,11 @@ def test_a_session_without_a_timeout_is_seen(url: str, monkeypatch: pytest.Monke
     def forever(sequence: str) -> PgStatement:
         return altered(real(sequence), "set_config('idle_session_timeout', $4, false)", "$4::text")
 
-    def wait_for_name() -> None:
-        with Client(url) as here, Client(url) as there:
-            lease = here.lock("name", ttl=0.5).acquire()
-            try:
-                there.lock("name").acquire(timeout=2.0).release()
-            finally:
-                lease.release()
-
-    async def unanswered(*_args: object) -> None:
-        raise StoreUnavailable("no renewal reaches the server")
-
-    monkeypatch.setattr("holdfast.stores.sql.session_locks.SessionLockStore.renew", unanswered)
-    wait_for_name()
+    follow = follow_a_silent_holder(url, "name", 0.5, 2.0, monkeypatch)
+    follow()
     monkeypatch.setattr(advisory_sql, "try_lock", forever)
     with pytest.raises(LockTimeout):
-        wait_for_name()
+        follow()
 
 
 def test_a_mark_that_says_nothing_is_seen(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

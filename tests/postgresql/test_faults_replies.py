@@ -1,6 +1,5 @@
 """Lost replies: whatever statement's reply is swallowed, the answer is right and nothing stays behind."""
 
-import os
 from contextlib import suppress
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from holdfast import LockTimeout, Outcome, OutcomeUnknown, StoreUnavailable
 from holdfast.testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play
-from tests.faults.tally import Crowd
+from tests.faults.tally import ROUNDS, Crowd
 from tests.postgresql.servers import proxy_for, url_at
 from tests.servers import PostgresServer, Proxy
 
@@ -16,12 +15,6 @@ TTL = 20.0
 
 STATEMENTS = ("acquire", "release", "renew", "read", "write", "names", "look", "settings", "lock", "listen")
 FAULTS = {"swallow": Proxy.swallow, "lose": Proxy.lose}
-
-ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "10000"))
-"""How many acquisitions go through a proxy that swallows replies and requests."""
-
-RIDE_OUT = 30.0
-"""For how long clients repeat requests, in seconds: only a failure uses it up."""
 
 
 @pytest.mark.parametrize("form", API_FORMS)
@@ -84,24 +77,9 @@ def test_ten_thousand_acquisitions_with_swallowed_replies(
     postgres_server: PostgresServer, names: list[str], form: str
 ) -> None:
     """Of many acquisitions none leaves an orphan or gets a wrong answer, and the numbers they protect are right."""
-    crowd = Crowd(names, ROUNDS)
     with proxy_for(postgres_server, seed=7) as proxy:
-
-        async def scene(kit: Kit) -> None:
-            url = url_at(proxy.address)
-            clients = [client_at(kit, url, operation_timeout=10.0, retry_for=RIDE_OUT) for _ in range(4)]
-            for client in clients:
-                await client.names()
-            proxy.swallow(None, probability=0.02)
-            proxy.lose(None, probability=0.004)
-            await crowd.work(kit, clients, workers=4)
-            proxy.heal()
-            await crowd.leaves_nothing(kit, kit.client())
-
-        play(form, postgres_server.url, scene)
-        assert proxy.counts.swallowed > ROUNDS / 100
-        assert proxy.counts.lost
-    crowd.check()
+        url, to = url_at(proxy.address), postgres_server.url
+        Crowd(names, ROUNDS).go_through(proxy, url, form, to=to, clients=4, swallowed=0.02, lost=0.004)
 
 
 @pytest.mark.parametrize("form", API_FORMS)

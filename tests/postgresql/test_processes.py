@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+from holdfast import Client
 from tests.hazards.helpers import Script, eventually
 from tests.hazards.test_fork import PRELUDE
 from tests.servers import PostgresServer
@@ -52,6 +53,21 @@ except holdfast.HoldfastError as error:
 """
 
 
+def kill_a_waiter_with_a_child(onlooker: Client, url: str) -> None:
+    """Kill a process that waits and whose child lives: its death is noticed, and the release passes over it."""
+    lease = onlooker.lock("waited for", ttl=60).acquire()
+    script = Script(PRELUDE + WAITER, url)
+    assert int(script.hear())
+    eventually(lambda: onlooker.inspect("waited for").waiters, "a waiter")
+    script.send(9)
+    eventually(lambda: not onlooker.inspect("waited for").waiters[0].alive, "the waiter's death")
+    lease.release()
+    again = onlooker.lock("waited for").try_acquire()
+    assert again is not None
+    again.release()
+    script.kill()
+
+
 def test_parent_and_child_use_sessions_of_their_own(postgres_server: PostgresServer) -> None:
     """A child of a fork excludes its parent, cannot release its leases, and leaves its sessions alone."""
     script = Script(PRELUDE + FORK, postgres_server.url)
@@ -62,20 +78,8 @@ def test_parent_and_child_use_sessions_of_their_own(postgres_server: PostgresSer
 
 def test_a_dead_waiter_is_noticed_though_its_child_lives(postgres_server: PostgresServer) -> None:
     """The copy of a listening session that a child has inherited does not make its killed parent look alive."""
-    from holdfast import Client
-
     with Client(postgres_server.url, namespace="fork") as client:
-        lease = client.lock("waited for", ttl=60).acquire()
-        script = Script(PRELUDE + WAITER, postgres_server.url)
-        assert int(script.hear())
-        eventually(lambda: client.inspect("waited for").waiters, "a waiter")
-        script.send(9)
-        eventually(lambda: not client.inspect("waited for").waiters[0].alive, "the waiter's death")
-        lease.release()
-        again = client.lock("waited for").try_acquire()
-        assert again is not None
-        again.release()
-        script.kill()
+        kill_a_waiter_with_a_child(client, postgres_server.url)
 
 
 def test_the_end_of_the_interpreter_releases(postgres_server: PostgresServer) -> None:

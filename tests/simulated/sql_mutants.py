@@ -245,12 +245,12 @@ SQL_MUTANTS: tuple[Mutant, ...] = (
     ),
     sql(
         "a release hands over and tells nobody",
-        ("self._tell(Notification(request.channel, *granted))", "pass"),
+        ("self._tell(Notification(request.channel, kind, request.request_id, token, contended=contended))", "pass"),
         scenario="calm",
     ),
     sql(
         "a release hands over by an old token",
-        ("max(row.counter + 1, now", "max(row.counter, now - 300_000"),
+        ("_last_token(request, row.counter + 1, now)", "_last_token(request, row.counter, now - 300_000)"),
         aim=step_back,
     ),
     sql(

@@ -115,9 +115,8 @@ class Step(Granting):
     def _queued(self, request: AcquireRequest) -> Queued:
         """Return the reply to a waiter. The head asks when the name may be free, each next waiter a little later."""
         place, last_token = self.state.queue.place(request.request_id), self.state.counter
-        if (
-            self.quarantined_until
-        ):  # tokens from then on are larger than this; that of a grant that was forgotten is not
+        if self.quarantined_until:
+            # Every later token is larger than this. The token of a grant that was forgotten is not.
             last_token = max(last_token, self.quarantined_until - self.now + self.stamp - 1)
         return Queued(last_token, retry_in(request, place, self._frees_in()), place, self._quarantine_left())
 

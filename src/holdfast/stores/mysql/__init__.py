@@ -67,17 +67,9 @@ def mysql_url_source(parts: SplitResult) -> StoreSource:
 def capabilities_of(deployment: MySqlDeployment) -> Capabilities:
     """Return the capabilities of a store with these rules."""
     if deployment.mode == GET_LOCK:
-        return Capabilities(
-            min_ttl=1.0,
-            queue=False,
-            weights=False,
-            local=False,
-            span=1,
-            shows_waiters=False,
-            tokens=False,
-            records=False,
-            shows_leases=False,
-        )
+        from holdfast.stores.sql.sessions import CAPABILITIES
+
+        return replace(CAPABILITIES, min_ttl=1.0, shows_leases=False)
     return Capabilities(
         min_ttl=0.05,
         queue=True,

@@ -42,7 +42,7 @@ class MySqlAsyncConnection(MySqlConnection):
             raise
 
     def send(self, statements: Sequence[str]) -> None:
-        """Have a task run statements: it goes on when nobody waits for it any more."""
+        """Begin to run statements, in a task that ends by itself though nobody waits for it."""
         work = self.run(statements, clocks.steady() + WHENEVER)
         self._sent = asyncio.get_running_loop().create_task(work)
         self._sent.add_done_callback(_note)

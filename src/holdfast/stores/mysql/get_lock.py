@@ -4,8 +4,6 @@ The server ends a session that has been silent for the ttl (`wait_timeout`), so 
 loses its lock.
 """
 
-from collections.abc import Sequence
-
 from holdfast.contracts.deadlines import MICROS
 from holdfast.contracts.runtime import Runtime
 from holdfast.errors import StoreError
@@ -24,7 +22,7 @@ from holdfast.stores.mysql.errors import (
 from holdfast.stores.mysql.get_lock_session import MySqlLockSession
 from holdfast.stores.mysql.link import MakeMySqlLink
 from holdfast.stores.mysql.options import MySqlDeployment
-from holdfast.stores.sql.sessions import LockKey, LockSession, SessionEndedError, SessionHolder, SessionView
+from holdfast.stores.sql.sessions import LockKey, LockSession, SessionHolder, SessionView
 
 DESCRIBED_FOR = 1.0
 """For how many seconds the user and the host of a session are taken for the same."""
@@ -127,16 +125,6 @@ class MySqlNamedLocks:
         """Close the connection of a session."""
         assert isinstance(session, MySqlLockSession)  # noqa: S101
         self._link.discard(session.connection)
-
-    async def prolong(
-        self, sessions: Sequence[tuple[LockSession, int]], until: float
-    ) -> list[bool | SessionEndedError | None]:
-        """Send all statements first, so that a session that does not answer delays no other."""
-        begun: list[tuple[MySqlLockSession, SessionEndedError | None]] = []
-        for session, ttl in sessions:
-            assert isinstance(session, MySqlLockSession)  # noqa: S101
-            begun.append((session, session.begin_to_prolong(ttl)))
-        return [ended or await session.end_prolonging(until) for session, ended in begun]
 
     # -- what changes no lock ------------------------------------------------------------------------------
 

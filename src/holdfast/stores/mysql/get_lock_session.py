@@ -12,7 +12,7 @@ from holdfast.stores.sql.sessions import LockKey, LockTerms, SessionEndedError
 
 
 class MySqlLockContext(Protocol):
-    """What the sessions of one client have in common."""
+    """What a session uses of its client."""
 
     def now(self) -> float:
         """Return local time."""

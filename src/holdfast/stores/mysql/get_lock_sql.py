@@ -15,7 +15,7 @@ SERVER = (
     "SELECT CONNECTION_ID(), VERSION(), DATABASE(), @@lower_case_table_names",
     "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'group_replication_single_primary_mode')",
 )
-"""What a server is."""
+"""Statements that show whether named locks exclude everybody at this server."""
 
 FORGET_TIMEOUT = "SET SESSION wait_timeout = DEFAULT"
 """Let the session be idle for as long as any other."""

@@ -1,5 +1,6 @@
 """The PostgreSQL store: the grant table in a database, over psycopg's libpq."""
 
+from dataclasses import replace
 from functools import partial
 from urllib.parse import SplitResult
 
@@ -56,16 +57,9 @@ def postgresql_url_source(parts: SplitResult) -> StoreSource:
 def capabilities_of(deployment: PgDeployment) -> Capabilities:
     """Return the capabilities of a store with these rules."""
     if deployment.mode == ADVISORY:
-        return Capabilities(
-            min_ttl=0.05,
-            queue=False,
-            weights=False,
-            local=False,
-            span=1,
-            shows_waiters=False,
-            tokens=bool(deployment.sequence),
-            records=False,
-        )
+        from holdfast.stores.sql.sessions import CAPABILITIES
+
+        return replace(CAPABILITIES, tokens=bool(deployment.sequence))
     return Capabilities(
         min_ttl=0.05,
         queue=True,

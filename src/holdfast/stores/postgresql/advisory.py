@@ -14,7 +14,7 @@ from holdfast.stores.postgresql.connection import Cell, Params, PgStatement, Tab
 from holdfast.stores.postgresql.errors import PgServerError, to_store_error
 from holdfast.stores.postgresql.link import MakePgLink
 from holdfast.stores.postgresql.options import PgDeployment
-from holdfast.stores.sql.sessions import LockKey, LockSession, SessionEndedError, SessionHolder, SessionView
+from holdfast.stores.sql.sessions import LockKey, LockSession, SessionHolder, SessionView
 
 OLDEST = 140_000
 """The oldest server that ends idle sessions."""
@@ -112,16 +112,6 @@ class PgAdvisoryLocks:
     def pooler_seen(self) -> StoreError:
         """Return the error for a session that turned out to be another one than the connection's."""
         return StoreError(f"{self._deployment.title()}: {POOLED}")
-
-    async def prolong(
-        self, sessions: Sequence[tuple[LockSession, int]], until: float
-    ) -> list[bool | SessionEndedError | None]:
-        """Send all statements first, so that a session that does not answer delays no other."""
-        begun: list[tuple[PgLockSession, SessionEndedError | None]] = []
-        for session, ttl in sessions:
-            assert isinstance(session, PgLockSession)  # noqa: S101
-            begun.append((session, session.begin_to_prolong(ttl)))
-        return [ended or await session.end_prolonging(until) for session, ended in begun]
 
     # -- what changes no lock ------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class PgLockContext(Protocol):
-    """What the sessions of one client have in common."""
+    """What a session uses of its client."""
 
     link: PgLink
     try_lock: PgStatement

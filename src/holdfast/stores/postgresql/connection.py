@@ -28,7 +28,7 @@ PLACE = re.compile(r"\$([0-9]+)")
 """The place of a parameter in a statement."""
 
 NOISE = re.compile(r"^connection to server [^\n]*? failed: |\n\tIs the server running[^\n]*", re.MULTILINE)
-"""What libpq adds to the reason of a failure: the address, which our errors name themselves, and a question."""
+"""Parts of an error text of libpq that repeat what the error of Holdfast says: the address, and whether it runs."""
 
 DONE = frozenset({pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK})
 

@@ -70,7 +70,7 @@ def cannot_connect(place: str, error: BaseException) -> StoreUnavailable:
 
 
 OF_TLS = ("support SSL", "SSL error", "certificate")
-"""What libpq says if the TLS settings of the client and the server do not fit."""
+"""Words of libpq's errors by which TLS settings are at fault."""
 
 
 def unanswered(place: str, error: BaseException) -> OutcomeUnknown:

@@ -11,7 +11,7 @@ from itertools import islice
 
 from holdfast.contracts.messages import AcquireRequest
 from holdfast.stores import table_codec
-from holdfast.table.state import PLACEHOLDER, Holder, NameState
+from holdfast.table.state import PLACEHOLDER, Holder, NameState, Queue
 
 HEADS = 8
 """For so many clients with waiters at the head of a queue the database says whether they still listen."""
@@ -100,8 +100,7 @@ def row_of(name: str, version: int, state: NameState, *, queues: bool = False) -
     """
     row = SqlRow(name, version, state.counter, used_at=state.used_at, idle_after=state.idle_after())
     if state.queue:
-        channels = dict.fromkeys(waiter.request.channel for waiter in state.queue if waiter.request.channel)
-        row.heads = " ".join(islice(channels, HEADS))
+        row.heads = heads_of(state.queue)
     if state.queue and queues and _has_plain_waiters(state):
         row.plain, row.queue, row.waiting = False, table_codec.dump_queue(state.queue), len(state.queue)
     elif state.queue or not _has_plain_holder(state):
@@ -114,6 +113,12 @@ def row_of(name: str, version: int, state: NameState, *, queues: bool = False) -
         row.granted_at, row.expires_at = holder.granted_at, holder.expires_at
         row.holder = pack_holder(holder.channel, holder.owner, notify_contended=holder.notify_contended)
     return row
+
+
+def heads_of(queue: Queue) -> str:
+    """Return the channels of the clients that wait first, as a row keeps them."""
+    channels = dict.fromkeys(waiter.request.channel for waiter in queue if waiter.request.channel)
+    return " ".join(islice(channels, HEADS))
 
 
 def _has_plain_waiters(state: NameState) -> bool:

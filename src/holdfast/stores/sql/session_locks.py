@@ -225,12 +225,16 @@ class SessionLockStore:
     async def _prolong(
         self, todo: Sequence[tuple[HeldLock, int]], until: float
     ) -> list[bool | SessionEndedError | None]:
-        """Renew locks by a statement each; one whose session another thread uses just now is taken for unanswered."""
+        """Renew locks by a statement each; one whose session another thread uses just now is taken for unanswered.
+
+        All statements are sent first, so that a session that does not answer delays no other.
+        """
         operation = object()
         try:
             claimed = [each for each in todo if self._held.try_to_claim(each[0], operation)]
             living = [(held, ttl) for held, ttl in claimed if not held.ended]
-            replies = await self._locks.prolong([(held.session, ttl) for held, ttl in living], until)
+            begun = [(held, held.session.begin_to_prolong(ttl)) for held, ttl in living]
+            replies = [ended or await held.session.end_prolonging(until) for held, ended in begun]
         finally:
             for held, _ in todo:
                 if held.claimed_by is operation:

@@ -5,13 +5,27 @@ has sent nothing for a ttl. So a session lock is a lease: a statement renews it,
 cut off loses it. Nothing else is kept of a lock, and nothing of it after its end.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Protocol
 
+from holdfast.contracts.store import Capabilities
+
 KEY_BITS = 63
 MARK_BITS = 31
+
+
+CAPABILITIES = Capabilities(
+    min_ttl=0.05,
+    queue=False,
+    weights=False,
+    local=False,
+    span=1,
+    shows_waiters=False,
+    tokens=False,
+    records=False,
+)
+"""What session locks can do, if a database can no more than that."""
 
 
 class SessionEndedError(Exception):
@@ -98,6 +112,20 @@ class LockSession(Protocol):
         """Give the lock up; return whether the session held it. After any error the session must be closed."""
         ...
 
+    def begin_to_prolong(self, ttl: int) -> SessionEndedError | None:
+        """Send a renewal of the lock for so many microseconds, unless the reply to an earlier one is due.
+
+        Never shortens. Return why the session has ended; None: `end_prolonging` has the reply.
+        """
+        ...
+
+    async def end_prolonging(self, until: float) -> bool | SessionEndedError | None:
+        """Wait for the reply to the renewal. Return whether the lock is held, or why the session has ended.
+
+        None: the session did not answer in time, and may be asked again.
+        """
+        ...
+
     def has_ended(self) -> bool:
         """Tell, without a request, whether the server has closed the connection."""
         ...
@@ -127,16 +155,6 @@ class SessionLocks(Protocol):
 
     def close_session(self, session: LockSession) -> None:
         """End a session, and with it its lock as soon as the server notices. Idempotent."""
-
-    async def prolong(
-        self, sessions: Sequence[tuple[LockSession, int]], until: float
-    ) -> list[bool | SessionEndedError | None]:
-        """Renew the locks of sessions, each for so many microseconds. Never shortens.
-
-        Return for each whether it still holds its lock, or why it has ended; None: it did not answer in time, and may
-        be asked again.
-        """
-        ...
 
     async def look(self, key: LockKey, until: float) -> SessionView:
         """Return who holds a lock, and who waits for it."""

@@ -210,8 +210,8 @@ def _state_in(snapshot: SqlSnapshot, row: SqlRow) -> NameState:
     """
     state, now = state_of(row, snapshot.floor), snapshot.now
     for holder in state.holders:
-        forgotten = holder.expires_at <= now and holder.expires_at - holder.ttl < snapshot.quarantined_since
-        if holder.lock_delay and forgotten:
+        renewed_at = holder.expires_at - holder.ttl
+        if holder.lock_delay and holder.expires_at <= now and renewed_at < snapshot.quarantined_since:
             holder.lock_delay += max(0, snapshot.quarantined_until - holder.expires_at)
     return state
 
