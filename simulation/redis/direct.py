@@ -21,17 +21,26 @@ class DirectLink:
         self._reach = reach
         self._hearing = hearing
         self._channels: list[str] = []
+        self._server: Server | None = None
+        self._identity = b""
+
+    def _connect(self) -> Server:
+        """Return the present process; its identity is learned once, as by a connection that stays open."""
+        server = self._reach()
+        if server is not self._server:
+            self._server, self._identity = server, server.identity()
+        return server
 
     async def run(self, script: Script, keys: Words, args: Words, until: float) -> RedisReply:  # noqa: ARG002 - at once
         """Run a script."""
-        server = self._reach()
+        server = self._connect()
         try:
-            value = server.evalsha(script.digest, keys, (*args, server.identity()))
+            value = server.evalsha(script.digest, keys, (*args, self._identity))
         except ReplyError as error:
             if error.code != "NOSCRIPT":
                 raise
-            value = server.eval(script.text, keys, (*args, server.identity()))
-        return RedisReply(value, server.identity())
+            value = server.eval(script.text, keys, (*args, self._identity))
+        return RedisReply(value, self._identity)
 
     run_after_asking = run
 

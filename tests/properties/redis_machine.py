@@ -54,6 +54,8 @@ class RedisMachine(StoreMachine):
         """By client: the process that it saw last."""
         self.tokens: dict[str, int] = {}
         """By request: the token by which it ever held."""
+        self.connections: dict[int, tuple[Server, bytes]] = {}
+        """By client: the process that it is connected to, and the identity that it learned then."""
         self.buried: dict[str, dict[str, int]] = {}
         """By name: who gave up, and until when that is remembered. A clock that steps back only prolongs it."""
         self.server = self.new_process(Keyspace())
@@ -135,14 +137,17 @@ class RedisMachine(StoreMachine):
         """Return the marker as it has to be when a client has looked at it."""
         if self.guarded.guard == NO_GUARD:
             return None
-        now, here, before, seen = self.clocks.now, self.server.identity().decode(), self.before, self.seen.get(client)
+        now, here, before, seen = self.clocks.now, self.identity(client), self.before, self.seen.get(client)
         strict = self.guarded.guard in {STRICT, UPTIME}
         marker = replace(before) if before is not None else Marker("0 nobody@0", 0, 0, 0, 0, 0)
         known, length = marker.generation, max(micros(MAX_TTL), ttl)
         number, seen_number = (int(each.partition(" ")[0]) for each in (known, seen or "0"))
         later = seen_number > number or (seen_number == number and seen != known)
-        if not known.endswith(f" {here}") or later:
-            marker.generation, marker.born, marker.ends = f"{max(number, seen_number) + 1} {here}", now, 0
+        process, _, promoted = here.partition("@")
+        known_process, _, known_promoted = known.partition(" ")[2].partition("@")
+        if process != known_process or int(known_promoted) < int(promoted) or later:
+            latest = f"{process}@{self.server.promoted_at}"
+            marker.generation, marker.born, marker.ends = f"{max(number, seen_number) + 1} {latest}", now, 0
             if self.guarded.guard == UPTIME and before is None and seen is None:
                 marker.born -= max(0, (now - self.server.born) // SECOND - 1) * SECOND
             strict = strict or before is not None or seen is not None
@@ -153,6 +158,12 @@ class RedisMachine(StoreMachine):
             marker.ends = marker.born + marker.longest
         marker.ends = min(marker.ends, now + marker.longest)
         return marker
+
+    def identity(self, client: int) -> str:
+        """Return the identity of the server as a client learned it when it connected."""
+        if client not in self.connections or self.connections[client][0] is not self.server:
+            self.connections[client] = self.server, self.server.identity()
+        return self.connections[client][1].decode()
 
     def note_length(self, marker: Marker, length: int) -> None:
         """Note the length of a lease with its lock delay; the longest counts for as long as one may last."""
@@ -257,6 +268,28 @@ class RedisMachine(StoreMachine):
     def a_client_comes_anew(self, client: int) -> None:
         super().a_client_comes_anew(client)
         self.seen.pop(client % 3, None)
+        self.connections.pop(client % 3, None)
+
+
+class PromotedMachine(RedisMachine):
+    """The same, with what follows a promotion. Apart, so that neither takes from what the other one meets."""
+
+    @rule()
+    def a_replica_is_promoted_and_keeps_its_connections(self) -> None:
+        """Have it tell of that to new connections alone."""
+        self.server.promoted_at += 1000
+
+    @rule(client=picks, name=st.sampled_from(NAMES), renewer=picks)
+    def a_lease_outlasts_the_quarantine_and_another_client_waits(self, client: int, name: str, renewer: int) -> None:
+        minute = 60 * SECOND
+        self.time_goes_by(by=2 * 3_600 * SECOND)
+        self.ask(client, name, minute, SECOND, 1, 1, 0, 0, True, 1, True)
+        self.a_copy_is_taken()
+        self.a_copy_is_promoted()
+        for _ in range(3):
+            self.whoever_ever_held_takes_it_up_again(renewer, name, minute)
+            self.time_goes_by(by=minute // 2)
+        self.ask(client + 1, name, minute, SECOND, 1, 1, 0, 0, True, 1, True)
 
 
 class UptimeMachine(RedisMachine):

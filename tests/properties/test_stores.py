@@ -21,14 +21,14 @@ from holdfast.table.step import Step
 from simulation.redis import server as redis_server
 from simulation.redis.lua import source_of
 from tests.properties import hunt, mutants, thorough
-from tests.properties.redis_machine import RedisMachine, UptimeMachine
+from tests.properties.redis_machine import PromotedMachine, RedisMachine, UptimeMachine
 from tests.properties.store_machine import NAMES, SECOND, MemoryMachine, SqliteMachine, StoreMachine
 
 RETENTION = "TOMBSTONE, RETENTION = 30000000, 3600000000"
 """What the scripts say."""
 
-MACHINES = [MemoryMachine, SqliteMachine, RedisMachine, UptimeMachine]
-IDS = ["memory", "sqlite", "redis", "uptime"]
+MACHINES = [MemoryMachine, SqliteMachine, RedisMachine, UptimeMachine, PromotedMachine]
+IDS = ["memory", "sqlite", "redis", "uptime", "promoted"]
 TABLED = MACHINES[:2]
 """Those that run the grant table itself."""
 
@@ -130,6 +130,7 @@ OFTEN = (
 """What takes steps away from restarts."""
 
 RESTARTS = _without(*OFTEN)
+PROMOTED = type("SmallPromotedMachine", (PromotedMachine,), dict.fromkeys(OFTEN))
 RETURNS = _without(
     *OFTEN,
     "a_crowd_comes",
@@ -211,7 +212,7 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "unbound": (RESTARTS, "local length = math.max(bound, needed)", "local length = bound"),
     "trusting": (RESTARTS, "seen ~= '' and seen ~= marker[1]) then", "false) then"),
     "promoted again": (RedisMachine, " or promoted < promoted_here", ""),
-    "promoted since the connection": (RedisMachine, "promoted < promoted_here", "promoted ~= promoted_here"),
+    "promoted since the connection": (PROMOTED, "promoted < promoted_here", "promoted ~= promoted_here"),
     "remembered in vain": (RedisMachine, " or seen_number > number", ""),
     "remembered by its number alone": (RESTARTS, "(seen_number == number and seen ~= known)", "false"),
     "counted from the marker alone": (RedisMachine, "math.max(number, seen_number) + 1", "number + 1"),
@@ -231,7 +232,7 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "up whoever it was": (UptimeMachine, "if guard == 3 and known == '' and seen == '' then", "if guard == 3 then"),
     "stretched": (RedisMachine, "if marker[3] > now + marker[4] then", "if false then"),
     "forgotten pushes": (RedisMachine, "math.max(counter, quarantine(0) - 1)", "counter"),
-    "forgotten pushes at once": (RedisMachine, "math.max(counter, quarantine_ends - 1)", "counter"),
+    "forgotten pushes at once": (PROMOTED, "math.max(counter, quarantine_ends - 1)", "counter"),
     "asked again": (WAITING, "local refused = request == released or", "local refused ="),
     "silent": (WAITING, "if it and it[W_FRESH] >= now then", "if it then"),
     "stale": (WAITING, "it[W_FRESH] = now + it[W_WAITER_TTL]", ""),

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers import ServerFailedError, ZooKeeperEnsemble, ZooKeeperServer
+from tests.servers.waiting import wait_until
 from tests.servers.zookeeper import CLASSPATH, find_classpath, find_java
 
 
@@ -29,7 +30,7 @@ def test_an_ensemble_replaces_its_leader(zookeeper_ensemble: ZooKeeperEnsemble) 
     old = zookeeper_ensemble.kill_leader()
     assert old.role() == ""
     assert zookeeper_ensemble.await_election(old) is not old
-    assert len(zookeeper_ensemble.followers()) == 1
+    wait_until(lambda: len(zookeeper_ensemble.followers()) == 1, "the other server to follow the new leader")
     zookeeper_ensemble.mend()
     assert zookeeper_ensemble.is_whole()
 
