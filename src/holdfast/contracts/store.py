@@ -59,6 +59,8 @@ class Capabilities:
     records: bool = True
     """Whether the store keeps a record of each name. If not, it lists no names, keeps none from others after its lease
     (no lock_delay, no min_hold), passes on no revocation requests, and shows no metadata of an owner (no elections)."""
+    cells: bool = False
+    """Whether the store keeps cells (contracts/cells.py): for counters, limits, stocks and jobs that run once."""
     shows_leases: bool = True
     """Whether others see the owner, the token and the ttl of a lease. If not, they see that the name is held, and in
     place of the owner by which session."""

@@ -11,6 +11,7 @@ from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Forgetful, Store
 from holdfast.core.access import Settings, StoreAccess
 from holdfast.core.attempt import Attempt
+from holdfast.core.cells import Cells
 from holdfast.core.deadlocks import Actors, find_deadlocks
 from holdfast.core.lease import CoreLease, why_refused
 from holdfast.core.local_queue import LocalQueues
@@ -50,6 +51,7 @@ class Session(StoreAccess):
         self.local_waiters = self.local_queues.waiting
         self.notifications = Notifications(self, self.local_queues)
         self.actors = Actors(self)
+        self.cells = Cells(self)
         self.reservations = Reservations(runtime, self.mutex)
 
     def deliver(self, notification: Notification) -> None:

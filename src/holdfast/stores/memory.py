@@ -11,6 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 from holdfast import fork
+from holdfast.contracts.cells import Cell
 from holdfast.contracts.messages import Notification, Page
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Capabilities, StoreSource
@@ -42,6 +43,10 @@ class MemoryTable:
         self._mutex = threading.Lock()
         self._states: dict[str, NameState] = {}
         self._channels: dict[str, Callable[[Notification], None]] = {}
+        self._cells: dict[str, tuple[bytes, int]] = {}
+        """By name: the value of a cell, and its version."""
+        self._writes = 0
+        """The last version of a cell."""
         self._floor = 0
         self._sweep_at = clock() + SWEEP_EVERY
         self._crowded = 2 * REMEMBERED
@@ -78,6 +83,24 @@ class MemoryTable:
             in_use = [name for name, state in self._states.items() if state.idle_after() > now]
         return sorted(name for name in in_use if name.startswith(prefix))
 
+    def cell(self, name: str) -> Cell:
+        """Return a cell."""
+        with self._mutex:
+            return Cell(*self._cells.get(name, (b"", 0)), self._wall())
+
+    def write_cell(self, name: str, value: bytes, version: int) -> Cell:
+        """Write a cell if it has this version; b"" removes it."""
+        with self._mutex:
+            kept = self._cells.get(name, (b"", 0))
+            if kept[1] != version:
+                return Cell(*kept, self._wall())
+            self._writes += 1
+            if value:
+                self._cells[name] = value, self._writes
+            else:
+                self._cells.pop(name, None)
+            return Cell(value, self._writes if value else 0, self._wall(), written=True)
+
     def attach(self, channel: str, push: Callable[[Notification], None]) -> None:
         """Deliver the notifications for `channel` to `push` from now on."""
         self._channels[channel] = push
@@ -94,6 +117,7 @@ class MemoryTable:
         """Empty the table and replace the mutex, which a thread of the parent may have locked."""
         self._mutex = threading.Lock()
         self._states.clear()
+        self._cells.clear()
         self._channels.clear()
 
     def _tick(self) -> int:
@@ -135,7 +159,7 @@ class MemoryTable:
 class MemoryStore(TabledStore):
     """One client's access to a table in memory."""
 
-    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True, multi_acquire=True)
+    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True, multi_acquire=True, cells=True)
 
     def __init__(self, runtime: Runtime, table: MemoryTable) -> None:
         """Create a store on `table` whose notifications arrive in `runtime`."""
@@ -169,6 +193,14 @@ class MemoryStore(TabledStore):
     async def names(self, prefix: str, until: float, rest: object = None) -> Page:  # noqa: ARG002 - takes no time
         """Return all names in use that start with `prefix`, in one page."""
         return Page(self._table.names(prefix))
+
+    async def read_cell(self, name: str, until: float) -> Cell:  # noqa: ARG002 - takes no time
+        """Return a cell."""
+        return self._table.cell(name)
+
+    async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:  # noqa: ARG002 - takes no time, and is kept as long as the process
+        """Write a cell if it has this version."""
+        return self._table.write_cell(name, value, version)
 
     async def close(self) -> None:
         """Detach the notification channel."""

@@ -6,6 +6,7 @@ reply may be repeated. An error reply of the server says that nothing was done.
 
 from collections.abc import Callable, Sequence
 
+from holdfast.contracts.cells import Cell
 from holdfast.contracts.deadlines import micros
 from holdfast.contracts.messages import (
     AcquireRequest,
@@ -226,6 +227,22 @@ class RedisStore:
         args = (self._client_fields, number(token))
         return codec.holders_of((await self._runner.run(scripts.REVOKE, name, "", args, until)).value)
 
+    async def read_cell(self, name: str, until: float) -> Cell:
+        """Return a cell."""
+        return await self._cell(name, (b"", b"", b"0"), until)
+
+    async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:
+        """Write a cell if it has this version."""
+        return await self._cell(name, (number(version), value, number(-(-keep // 1000))), until)
+
+    async def _cell(self, name: str, args: tuple[Word, ...], until: float) -> Cell:
+        keys = (self._runner.marker(name), f"{state_key(name)}:c")
+        answer = await self._runner.call(scripts.CELL, name, keys, (self._client_fields, *args), until)
+        version, value, now, written = answer.value
+        if written and answer.acknowledged < self._replicas:
+            raise OutcomeUnknown(self._too_few(answer))
+        return Cell(bytes(value), int(version), int(now), bool(written))
+
     async def end_quarantine(self, until: float) -> float:
         """End the quarantine of every node; in a Cluster that of every slot whose marker exists."""
         return await self._scans.end_quarantine(until)
@@ -259,6 +276,7 @@ def capabilities_of(rules: Rules, *, clustered: bool = False) -> Capabilities:
         weights=True,
         local=False,
         pushes_count=rules.replicas == 0,
+        cells=True,
         max_ttl=float("inf") if rules.guard == NO_GUARD else rules.max_ttl,
         multi_acquire=not clustered,  # the names of a Cluster lie on several nodes
     )

@@ -10,10 +10,11 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from holdfast.contracts.cells import Cell
 from holdfast.errors import StoreError
 from holdfast.stores import table_codec as codec
 from holdfast.stores.sqlite.errors import to_store_error
@@ -52,6 +53,9 @@ RAISE_FLOOR = (
     "UPDATE meta SET floor = max(floor, (SELECT coalesce(max(counter), 0) FROM "
     "(SELECT counter FROM names WHERE idle_after < ? ORDER BY name LIMIT ?)))"
 )
+FETCH_CELL = "SELECT version, value FROM cells WHERE name = ?"
+WRITE_CELL = "REPLACE INTO cells (name, value) VALUES (?, ?)"
+REMOVE_CELL = "DELETE FROM cells WHERE name = ?"
 FORGET = "DELETE FROM names WHERE name IN (SELECT name FROM names WHERE idle_after < ? ORDER BY name LIMIT ?)"
 
 _inherited: list[object] = []
@@ -167,6 +171,36 @@ class Database:
                 raise to_store_error(self._path, error) from error
         return [name for (name,) in rows if name.startswith(prefix)]  # functions of SQLite stop at a NUL character
 
+    def cell(self, name: str) -> Cell:
+        """Return a cell."""
+        with self._guard:
+            try:
+                return self._fetch_cell(self._current(self._clock()), name)
+            except sqlite3.Error as error:
+                raise to_store_error(self._path, error) from error
+
+    def write_cell(self, name: str, value: bytes, version: int) -> Cell:
+        """Write a cell if it has this version; b"" removes it. Raises LockedError as `step` does."""
+        with self._guard:
+            connection = self._current(self._clock())
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                cell = self._fetch_cell(connection, name)
+                if cell.version == version:
+                    if value:
+                        connection.execute(WRITE_CELL, (name, value))
+                    else:
+                        connection.execute(REMOVE_CELL, (name,))
+                    cell = replace(self._fetch_cell(connection, name), written=True)
+                connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                self._roll_back()
+                raise to_store_error(self._path, error) from error
+            except BaseException:
+                self._roll_back()
+                raise
+            return cell
+
     def close(self) -> None:
         """Close the connection."""
         with self._guard:
@@ -226,6 +260,10 @@ class Database:
         return self._connection
 
     # -- in a transaction ----------------------------------------------------------------------------------
+
+    def _fetch_cell(self, connection: sqlite3.Connection, name: str) -> Cell:
+        version, value = connection.execute(FETCH_CELL, (name,)).fetchone() or (0, b"")
+        return Cell(value, version, self._wall())
 
     def _step_slowly(self, connection: sqlite3.Connection, name: str, work: Callable[[Step], T]) -> tuple[T, Step]:
         result, steps = self._transact(connection, lambda steps: work(steps.on(name)))

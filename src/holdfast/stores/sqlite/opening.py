@@ -23,6 +23,13 @@ log = logging.getLogger("holdfast")
 APPLICATION_ID = 0x484F4C44  # "HOLD"
 LAYOUT = 1
 
+CELLS = (
+    "CREATE TABLE IF NOT EXISTS cells "
+    "(version INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, value BLOB NOT NULL)"
+)
+"""The table of cells (contracts/cells.py). Each write takes a new version, which no row ever had. A file without the
+table, of an earlier Holdfast, gets it when it is opened; an earlier Holdfast does not look at it."""
+
 IDLE_STATE = codec.dump(NameState())
 
 
@@ -98,6 +105,7 @@ def _prepare(path: Path, connection: sqlite3.Connection, inode: int) -> None:
                     "%s is a copy of a lock file: its leases have no holders and block names until they end", path
                 )
             execute("UPDATE meta SET boot = ?", (place,))
+        execute(CELLS)
         execute("COMMIT")
     except BaseException:
         if connection.in_transaction:

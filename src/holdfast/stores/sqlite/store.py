@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from holdfast.contracts.cells import Cell
 from holdfast.contracts.messages import NameView, Notification, Page
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Capabilities, StoreSource
@@ -35,7 +36,7 @@ PAGE = 1000
 class SqliteStore(TabledStore):
     """One client's access to a lock file."""
 
-    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True, multi_acquire=True)
+    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True, multi_acquire=True, cells=True)
 
     def __init__(
         self,
@@ -85,6 +86,14 @@ class SqliteStore(TabledStore):
         first = rest if isinstance(rest, str) else prefix
         found = await self._unlocked(lambda: self._database.names(prefix, first, PAGE), until)
         return Page(found, found[-1] + "\0" if len(found) == PAGE else None)
+
+    async def read_cell(self, name: str, until: float) -> Cell:
+        """Return a cell."""
+        return await self._unlocked(lambda: self._database.cell(name), until)
+
+    async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:  # noqa: ARG002 - a file keeps all
+        """Write a cell if it has this version, in one transaction."""
+        return await self._unlocked(lambda: self._database.write_cell(name, value, version), until)
 
     async def close(self) -> None:
         """Remove the notification channel and close the file."""

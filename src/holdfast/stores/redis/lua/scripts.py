@@ -53,6 +53,7 @@ REQUEST_REVOCATION = _script("request_revocation", ALLOW_OOM)
 REVOKE = _script("revoke", ALLOW_OOM)
 INSPECT = _script("inspect", " flags=no-writes")
 IN_USE = _script("in_use", " flags=no-writes")
+CELL = _script("cell", guarded=True)
 END_QUARANTINE = _script("end_quarantine", ALLOW_OOM, guarded=True)
 
 ALL = (
@@ -67,5 +68,6 @@ ALL = (
     REVOKE,
     INSPECT,
     IN_USE,
+    CELL,
     END_QUARANTINE,
 )
