@@ -27,28 +27,36 @@ from holdfast.fence import Fence
 from holdfast.guard import Guard
 from holdfast.lease import AsyncLease, AsyncLoss, Lease, Loss
 from holdfast.outcome import Outcome
+from holdfast.primitives.counter import AsyncCounter, Counter
 from holdfast.primitives.election import AsyncElection, AsyncLeadership, Election, Leader, Leadership
+from holdfast.primitives.limit import AsyncLimit, Limit
 from holdfast.primitives.lock import AsyncLock, Lock
 from holdfast.primitives.multilock import AsyncMultiLease, AsyncMultiLock, MultiLease, MultiLock
 from holdfast.primitives.rwlock import AsyncRWLock, RWLock
 from holdfast.primitives.semaphore import AsyncSemaphore, Semaphore
+from holdfast.primitives.stock import AsyncStock, AsyncStockReservation, Stock, StockReservation
 from holdfast.runtimes.ending import release_on_sigterm
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AsyncClient",
+    "AsyncCounter",
     "AsyncElection",
     "AsyncLeadership",
     "AsyncLease",
+    "AsyncLimit",
     "AsyncLock",
     "AsyncLoss",
     "AsyncMultiLease",
     "AsyncMultiLock",
     "AsyncRWLock",
     "AsyncSemaphore",
+    "AsyncStock",
+    "AsyncStockReservation",
     "BlockedEventLoop",
     "Client",
+    "Counter",
     "DeadlockDetected",
     "Election",
     "EventKind",
@@ -62,6 +70,7 @@ __all__ = [
     "Lease",
     "LeaseLost",
     "LeaseState",
+    "Limit",
     "Lock",
     "LockEvent",
     "LockTimeout",
@@ -75,6 +84,8 @@ __all__ = [
     "SelfDeadlock",
     "Semaphore",
     "StaleTokenError",
+    "Stock",
+    "StockReservation",
     "Stop",
     "Stopped",
     "StoreError",

@@ -22,7 +22,9 @@ from holdfast.core.access import FairnessBudget, Settings
 from holdfast.core.events import LockEvent
 from holdfast.core.session import NO_LINGER, NO_TOKENS, Session
 from holdfast.errors import BlockedEventLoop, UsageError, Wait
+from holdfast.primitives.counter import AsyncCounter, Counter
 from holdfast.primitives.election import AsyncElection, Election
+from holdfast.primitives.limit import AsyncLimit, Limit
 from holdfast.primitives.lock import AsyncLock, Lock
 from holdfast.primitives.multilock import AsyncMultiLock, MultiLock
 from holdfast.primitives.options import (
@@ -37,6 +39,7 @@ from holdfast.primitives.options import (
 from holdfast.primitives.reentrant import AsyncReentrantLock, ReentrantLock
 from holdfast.primitives.rwlock import AsyncRWLock, RWLock
 from holdfast.primitives.semaphore import AsyncSemaphore, Semaphore
+from holdfast.primitives.stock import AsyncStock, Stock
 from holdfast.runtimes.aio import AsyncioRuntime, in_event_loop
 from holdfast.runtimes.ending import close_at_the_end
 from holdfast.runtimes.threads import ThreadsRuntime, drive
@@ -176,6 +179,14 @@ class _ClientBase:
                 "as sqlite:///path or redis://host, or the one with a table in this database."
             )
 
+    def _celled(self, kind: str) -> str:
+        """Return the prefix of all names; raise UsageError if the store keeps no cells."""
+        if not self._source.capabilities.cells:
+            raise UsageError(
+                f"{self._source.title} keeps no {kind}. Use another store, such as sqlite:///path or redis://host."
+            )
+        return self._prefix()
+
     def _full(self, name: str) -> str:
         return self._prefix() + check_name(name)
 
@@ -311,6 +322,32 @@ class Client(_ClientBase):
         """
         self._recorded("elections")
         return Election(self, name, self._options("election", ELECTION, ttl, timeout, cast("Options", options)))
+
+    def counter(self, name: str) -> Counter:
+        """Make a counter on `name`, which begins at 0.
+
+        Counters, limits, stocks and locks of the same name have nothing to do with each other. Raises UsageError if the
+        store keeps no counters.
+        """
+        return Counter(self, name, self._celled("counters"))
+
+    def limit(self, name: str, rate: int, per: float, burst: int = 1) -> Limit:
+        """Make a limit on `name`: at most `rate` units per `per` seconds, and `burst` at once after a pause.
+
+        In any half-open window of `per` seconds at most rate + burst - 1 units pass; `Limit` says what that means. All
+        users must give the same numbers. A limit that nobody uses is forgotten by the store. Raises UsageError if a
+        number is not allowed, or the store keeps no limits.
+        """
+        return Limit(self, name, self._celled("limits"), (rate, per, burst))
+
+    def stock(self, name: str, segments: int = 8) -> Stock:
+        """Make a stock on `name`, which is empty at first: `restock` it, then `take` or `reserve` units.
+
+        The units lie in `segments` places (up to 32), so that those who take some at the same time rarely wait for each
+        other; in a Redis Cluster the segments lie on several nodes. All users must give the same number, else every
+        call raises UsageError. Raises UsageError if the store keeps no stocks.
+        """
+        return Stock(self, name, self._celled("stocks"), segments)
 
     def inspect(self, name: str) -> NameView:
         """Return who holds `name` and who waits for it."""
@@ -464,6 +501,18 @@ class AsyncClient(_ClientBase):
         """Make an election by `name`; arguments and errors as of `Client.election`."""
         self._recorded("elections")
         return AsyncElection(self, name, self._options("election", ELECTION, ttl, timeout, cast("Options", options)))
+
+    def counter(self, name: str) -> AsyncCounter:
+        """Make a counter on `name`; errors as of `Client.counter`."""
+        return AsyncCounter(self, name, self._celled("counters"))
+
+    def limit(self, name: str, rate: int, per: float, burst: int = 1) -> AsyncLimit:
+        """Make a limit on `name`; arguments and errors as of `Client.limit`."""
+        return AsyncLimit(self, name, self._celled("limits"), (rate, per, burst))
+
+    def stock(self, name: str, segments: int = 8) -> AsyncStock:
+        """Make a stock on `name`; arguments and errors as of `Client.stock`."""
+        return AsyncStock(self, name, self._celled("stocks"), segments)
 
     async def inspect(self, name: str) -> NameView:
         """Return who holds `name` and who waits for it."""

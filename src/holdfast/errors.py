@@ -49,10 +49,12 @@ class Vote:
 class LockTimeout(HoldfastError, TimeoutError):
     """The lock was not granted within the timeout. Nothing is held, and the request has left the queue."""
 
-    def __init__(self, message: str, votes: Sequence[Vote] = ()) -> None:
+    def __init__(self, message: str, votes: Sequence[Vote] = (), *, wait: float | None = None) -> None:
         """Say what happened; on a quorum also the reply of each node."""
         super().__init__(message + _text_of(votes))
         self.votes = tuple(votes)
+        self.wait = wait
+        """Of a limit: how many seconds the wait would have been; None: unknown."""
 
 
 def _text_of(votes: Sequence[Vote]) -> str:

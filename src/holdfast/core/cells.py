@@ -10,15 +10,14 @@ change it at the same time, not with the number of changes.
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
-from holdfast.contracts.cells import LARGEST_CELL, Cell, CellStore
+from holdfast.contracts.cells import LARGEST_CELL, AddingCellStore, Addition, Cell, CellStore, Change
 from holdfast.core.access import StoreAccess
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable, UsageError
 from holdfast.escaping import quoted
 
-S = TypeVar("S")
-R = TypeVar("R")
+__all__ = ["Cells", "Change"]
 
 REMEMBERED = 600_000_000
 """How long a cell keeps the last reply of a lane, in microseconds: no request is repeated or under way for as long."""
@@ -31,20 +30,6 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.0005, 0.05
 
 LAYOUT = 1
 """Raised when the text of cells changes; an older client refuses a newer cell."""
-
-
-@dataclass(slots=True)
-class Change:
-    """What a function says of one change: the new state (None: none, so the cell goes) and the reply to the caller.
-
-    Both consist of what JSON knows. With `changed` False the cell stays as it is.
-    """
-
-    state: Any
-    reply: Any
-    changed: bool = True
-    keep: int = 0
-    """After how many microseconds without a change the store may forget the cell; 0: never."""
 
 
 @dataclass(slots=True)
@@ -63,6 +48,7 @@ class Cells:
         """Use the store of `access`, which must have the capability `cells`."""
         self._access = access
         self._store = cast("CellStore", access.store)
+        self._adding = access.store if isinstance(access.store, AddingCellStore) else None
         self._client = access.runtime.new_id()
         self._free: list[int] = []
         """The lanes without a change under way."""
@@ -81,10 +67,11 @@ class Cells:
         cell = await self._access.insist(lambda until: self._store.read_cell(name, until), end, end)
         return _read(name, cell).state, cell.now
 
-    async def change(self, name: str, change: Callable[[Any, int], Change]) -> Any:  # noqa: ANN401 - what JSON knows
+    async def change(self, name: str, change: Callable[[Any, int], Change], addition: Addition | None = None) -> Any:  # noqa: ANN401 - what JSON knows
         """Change a cell by a function of its state (None: there is none) and the store's time; return the reply.
 
-        The function is called once or several times, and its last result counts: it must have no effects. Raises
+        The function is called once or several times, and its last result counts: it must have no effects. An
+        `addition` makes the same change of a state that allows it, for stores that do this faster. Raises
         StoreUnavailable if the store did not answer within `retry_for` seconds or others wrote all the time, and
         OutcomeUnknown if the change may have been made: then it was made once or not at all.
         """
@@ -94,12 +81,19 @@ class Cells:
             self._lanes = max(self._lanes, lane + 1)
             number = self._numbers[lane] = self._numbers.get(lane, 0) + 1
         try:
-            return await self._change(name, change, f"{self._client}.{lane}", number)
+            return await self._change(name, change, f"{self._client}.{lane}", number, addition)
         finally:
             with self._access.mutex:
                 self._free.append(lane)
 
-    async def _change(self, name: str, change: Callable[[Any, int], Change], lane: str, number: int) -> Any:  # noqa: ANN401
+    async def _change(
+        self,
+        name: str,
+        change: Callable[[Any, int], Change],
+        lane: str,
+        number: int,
+        addition: Addition | None,
+    ) -> Any:  # noqa: ANN401
         access, runtime = self._access, self._access.runtime
         give_up_at = runtime.now() + access.retry_for
         pause, unknown = FIRST_PAUSE, None
@@ -107,6 +101,9 @@ class Cells:
         while True:
             until = runtime.now() + access.operation_timeout
             try:
+                if (reply := await self._add(name, addition, lane, number, until)) is not None:
+                    return reply
+                addition = None
                 if cell is None:
                     cell = await self._store.read_cell(name, until)
                 content = _read(name, cell)
@@ -131,6 +128,12 @@ class Cells:
                 raise _gave_up(name, access.retry_for, error, unknown)
             await runtime.sleep(pause * (0.5 + runtime.random()))
             pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _add(self, name: str, addition: Addition | None, lane: str, number: int, until: float) -> int | None:
+        """Make an addition in one request; return None if there is none, or the store cannot make it."""
+        if addition is None or self._adding is None:
+            return None
+        return await self._adding.add_to_cell(name, addition, lane, number, until)
 
 
 def _gave_up(

@@ -6,7 +6,7 @@ reply may be repeated. An error reply of the server says that nothing was done.
 
 from collections.abc import Callable, Sequence
 
-from holdfast.contracts.cells import Cell
+from holdfast.contracts.cells import Addition, Cell
 from holdfast.contracts.deadlines import micros
 from holdfast.contracts.messages import (
     AcquireRequest,
@@ -242,6 +242,17 @@ class RedisStore:
         if written and answer.acknowledged < self._replicas:
             raise OutcomeUnknown(self._too_few(answer))
         return Cell(bytes(value), int(version), int(now), bool(written))
+
+    async def add_to_cell(self, name: str, addition: Addition, lane: str, number_: int, until: float) -> int | None:
+        """Make an addition in one script, which answers a repeated request as the first."""
+        keys = (self._runner.marker(name), f"{state_key(name)}:c")
+        reply = b"" if addition.reply is None else number(addition.reply)
+        bounds = number(addition.least), number(addition.most)
+        args = (self._client_fields, number(addition.by), *bounds, reply, lane, number(number_))
+        answer = await self._runner.call(scripts.CELL_ADD, name, keys, args, until)
+        if answer.value is not None and answer.acknowledged < self._replicas:
+            raise OutcomeUnknown(self._too_few(answer))
+        return None if answer.value is None else int(answer.value)
 
     async def end_quarantine(self, until: float) -> float:
         """End the quarantine of every node; in a Cluster that of every slot whose marker exists."""

@@ -54,6 +54,7 @@ REVOKE = _script("revoke", ALLOW_OOM)
 INSPECT = _script("inspect", " flags=no-writes")
 IN_USE = _script("in_use", " flags=no-writes")
 CELL = _script("cell", guarded=True)
+CELL_ADD = _script("cell_add", guarded=True)
 END_QUARANTINE = _script("end_quarantine", ALLOW_OOM, guarded=True)
 
 ALL = (
@@ -69,5 +70,6 @@ ALL = (
     INSPECT,
     IN_USE,
     CELL,
+    CELL_ADD,
     END_QUARANTINE,
 )
