@@ -75,8 +75,8 @@ class Limit(_LimitBase):
     burst of 1 that is the rate. Slots are given in the order in which the store took the calls: first come, first
     served.
 
-    If the store's clock steps back, the limit goes on as if no time had passed; if the clock steps ahead, the step
-    counts as time that has passed, after which up to `burst` units may follow at once.
+    If the store's clock steps back, the limit goes on as if no time had passed since its last use, and the bound holds.
+    A step ahead counts as time that has passed, so that as many more units may pass as in that time.
     """
 
     def acquire(self, n: int = 1, timeout: float | None = None, *, key: str | None = None) -> None:

@@ -1,0 +1,270 @@
+"""A scene: several users of one stock, whose requests run in an order of the test's own; any of them may die or wait.
+
+Each request of a user ends its turn before and after the store has acted, so a user may die, or others may act, at both
+places. Replies and requests get lost. After each step the scene compares what the cells have with what must be true.
+"""
+
+import json
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, cast
+
+from holdfast.contracts.cells import Cell
+from holdfast.core.cells import Cells
+from holdfast.core.segments import SegmentedStock
+from holdfast.core.session import Session
+from holdfast.errors import OutcomeUnknown, StoreUnavailable
+from holdfast.table import stock
+from holdfast.table.stock import Segment
+
+TTL = 1_000_000
+
+
+class Turn:
+    """Awaited, it lets the scene go on with another user."""
+
+    def __await__(self) -> Generator[None]:
+        """End the turn."""
+        yield
+
+
+class Broken(AssertionError):
+    """A promise of the stock was broken."""
+
+
+@dataclass
+class Store:
+    """A store of cells that loses requests and replies."""
+
+    chance: Random
+    losses: float
+    now: int = 1_000_000_000
+    cells: dict[str, tuple[bytes, int]] = field(default_factory=dict[str, tuple[bytes, int]])
+    writes: int = 0
+
+    async def read_cell(self, name: str, until: float) -> Cell:  # noqa: ARG002
+        """Return a cell."""
+        await Turn()
+        self._lose(StoreUnavailable("the request was lost"))
+        cell = Cell(*self.cells.get(name, (b"", 0)), self.now)
+        await Turn()
+        return cell
+
+    async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:  # noqa: ARG002
+        """Write a cell."""
+        await Turn()
+        self._lose(StoreUnavailable("the request was lost"))
+        written = self.cells.get(name, (b"", 0))[1] == version
+        if written:
+            self.writes += 1
+            self.cells[name] = value, self.writes
+        cell = Cell(*self.cells.get(name, (b"", 0)), self.now, written)
+        await Turn()
+        self._lose(OutcomeUnknown("the reply was lost"))
+        return cell
+
+    def _lose(self, error: StoreUnavailable) -> None:
+        if self.chance.random() < self.losses:
+            raise error
+
+
+@dataclass
+class User:
+    """A session, as far as cells and stocks use it."""
+
+    store: Store
+    name: str
+    retry_for: float = 1e9
+    operation_timeout: float = 1.0
+    ids: int = 0
+
+    def __post_init__(self) -> None:
+        """Make the cells."""
+        self.runtime = self
+        self.access = self
+        self.mutex: AbstractContextManager[Any] = nullcontext()
+        self.cells = Cells(cast("Session", self))
+
+    def now(self) -> float:
+        """Return a time at which nothing is ever given up."""
+        return 0.0
+
+    def random(self) -> float:
+        """Return a number."""
+        return self.store.chance.random()
+
+    def new_id(self) -> str:
+        """Return an id."""
+        self.ids += 1
+        return f"{self.name}-{self.ids}"
+
+    async def sleep(self, seconds: float) -> None:  # noqa: ARG002
+        """Let others go on."""
+        await Turn()
+
+    async def open(self) -> None:
+        """Do nothing."""
+
+    async def insist(
+        self,
+        operation: Callable[[float], Coroutine[Any, Any, Any]],
+        until: float,
+        last_try: float,  # noqa: ARG002
+    ) -> Any:  # noqa: ANN401
+        """Repeat a request until it is answered."""
+        while True:
+            try:
+                return await operation(until)
+            except StoreUnavailable:
+                await Turn()
+
+
+@dataclass
+class Call:
+    """A call of a user that is under way."""
+
+    kind: str
+    units: int
+    work: Coroutine[Any, Any, Any]
+    least: int
+    """The fewest units that were left while it ran."""
+
+
+class Scene:
+    """One stock, its users, and what they have got."""
+
+    def __init__(self, chance: Random, *, segments: int = 3, losses: float = 0.05, crashes: float = 0.01) -> None:
+        """Begin with an empty stock."""
+        self.chance, self.crashes, self.count = chance, crashes, segments
+        self.store = Store(chance, losses)
+        self.names = [f"s{at}" for at in range(segments)]
+        self.certain = 0
+        """The units that must be left once all reservations have expired."""
+        self.maybe: list[int] = []
+        """The changes that calls of dead users may have made."""
+        self.calls: list[Call] = []
+        self.users = 0
+
+    def segments(self) -> list[Segment]:
+        """Return what the cells have."""
+        found: list[Segment] = []
+        for name in self.names:
+            value, _ = self.store.cells.get(name, (b"", 0))
+            found.append(Segment.read(json.loads(value)[1] if value else None, self.count))
+        return found
+
+    def left(self) -> int:
+        """Return how many units can be taken, or are in transit."""
+        segments = self.segments()
+        total = 0
+        for at, segment in enumerate(segments):
+            if segment.free < 0:
+                raise Broken("a segment has fewer than no units")
+            total += segment.available(self.store.now)
+            if segment.transit and segments[segment.transit[2]].received.get(str(at), 0) < segment.transit[0]:
+                total += segment.transit[1]
+        return total
+
+    def new_stock(self) -> SegmentedStock:
+        """Return the stock of another user."""
+        self.users += 1
+        return SegmentedStock(cast("Session", User(self.store, f"user{self.users}")), self.names, "stock")
+
+    def start(self, kind: str, units: int) -> None:
+        """Begin a call."""
+        stock_ = self.new_stock()
+        works: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+            "take": lambda: stock_.take(units),
+            "restock": lambda: stock_.restock(units),
+            "rebalance": stock_.rebalance,
+            "reserve": lambda: self._reserve(stock_, units),
+            "total": stock_.total,
+        }
+        self.calls.append(Call(kind, units, works[kind](), self.left()))
+
+    async def _reserve(self, stock_: SegmentedStock, units: int) -> int | None:
+        """Reserve, wait, and confirm or cancel; return how many units are gone, None if it was refused."""
+        user = cast("User", stock_.session)
+        at = await stock_.obtain(units, stock.reserve(units, TTL, user.new_id(), self.count))
+        if at is None:
+            return None
+        reserved_until = self.store.now + TTL
+        for _ in range(self.chance.randrange(4)):
+            await Turn()
+        late = self.store.now >= reserved_until
+        reservation = f"{user.name}-{user.ids}"
+        if self.chance.random() < 0.3:
+            await stock_.change(at, stock.cancel(reservation, self.count))
+            return 0
+        confirmed = await stock_.change(at, stock.confirm(reservation, self.count))
+        if confirmed and late:
+            raise Broken("a reservation was confirmed after it had expired")
+        return units if confirmed else 0
+
+    def step(self) -> None:
+        """Let one call go on, or die."""
+        call = self.chance.choice(self.calls)
+        if self.chance.random() < self.crashes:
+            call.work.close()
+            self.calls.remove(call)
+            if call.kind in ("take", "reserve", "restock"):
+                self.maybe.append(call.units if call.kind == "restock" else -call.units)
+            return
+        if self.chance.random() < 0.03:
+            self.store.now += TTL // 2
+        try:
+            call.work.send(None)
+        except StopIteration as end:
+            self.calls.remove(call)
+            self._ended(call, end.value)
+        left = self.left()
+        for each in self.calls:
+            each.least = min(each.least, left)
+
+    def _ended(self, call: Call, result: Any) -> None:  # noqa: ANN401
+        call.least = min(call.least, self.left())
+        if call.kind == "restock":
+            self.certain += call.units
+        elif call.kind == "take":
+            self.certain -= result
+        elif call.kind == "reserve":
+            self.certain -= result or 0
+        if ((call.kind == "take" and not result) or (call.kind == "reserve" and result is None)) and (
+            call.least >= call.units
+        ):
+            raise Broken(f"sold out, although {call.least} units were left all the time and {call.units} were asked")
+
+    def run(self, calls: int, most: int = 4) -> None:
+        """Run calls, a few at the same time, to their end; then check what is left."""
+        kinds = ("take", "take", "take", "reserve", "rebalance", "restock", "total")
+        try:
+            for _ in range(calls):
+                self.start(self.chance.choice(kinds), self.chance.randint(1, 3))
+                while len(self.calls) > self.chance.randrange(most):
+                    self.step()
+            while self.calls:
+                self.step()
+            self.check()
+        finally:
+            for call in self.calls:
+                call.work.close()
+
+    def check(self) -> None:
+        """Raise Broken unless exactly the units are left that must be."""
+        self.store.now += 10 * TTL
+        possible = {self.certain}
+        for change in self.maybe:
+            possible |= {each + change for each in possible}
+        if self.left() not in possible:
+            raise Broken(f"{self.left()} units are left, which is none of {sorted(possible)}")
+        self.store.losses = 0.0
+        work = self.new_stock().total()
+        while True:
+            try:
+                work.send(None)
+            except StopIteration as end:
+                if end.value != self.left():
+                    raise Broken("the total is wrong") from None
+                return

@@ -1,0 +1,236 @@
+"""Stocks: no unit is lost, doubled or refused while it is there, wherever users die and whatever is lost."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.contracts.cells import Change
+from holdfast.core import cells
+from holdfast.errors import UsageError
+from holdfast.table import stock
+from holdfast.table.stock import Segment
+from tests.table.scenes import Broken, Scene
+
+SEEDS = 4000
+"""How many scenes may pass before a planted bug must have been found."""
+
+
+def play(chance: Random, crashes: float = 0.01) -> None:
+    """Run one scene that begins with a few units."""
+    scene = Scene(chance, segments=chance.randint(1, 4), crashes=crashes)
+    scene.start("restock", chance.randint(1, 8))
+    scene.run(12)
+
+
+@given(st.randoms(use_true_random=False))
+def test_no_unit_is_lost_doubled_or_refused(chance: Random) -> None:
+    """Several users take, reserve, restock and move units; requests and replies get lost, users die at any point."""
+    play(chance)
+
+
+def test_no_unit_is_lost_doubled_or_refused_in_many_scenes() -> None:
+    """As many scenes as the planted bugs are given, with the seeds in which they are found."""
+    for seed in range(SEEDS // 8):
+        play(Random(seed))
+        play(Random(seed), crashes=0.0)
+
+
+def found(seeds: int = SEEDS) -> bool:
+    """Return whether a scene breaks a promise."""
+    for seed in range(seeds):
+        try:
+            play(Random(seed), crashes=0.01 * (seed % 2))
+        except Broken:
+            return True
+    return False
+
+
+def forget_replies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell keeps no replies, so that a repeated change is made again."""
+    write = cells._write
+    monkeypatch.setattr(cells, "_write", lambda name, state, _replies: write(name, state, {}))
+
+
+def receive_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second step of a transfer adds the units each time that it is made."""
+
+    def receive(sender: int, transit: stock.Transit, segments: int) -> Callable[[Any, int], Change]:  # noqa: ARG001
+        def change(state: Any, _now: int) -> Change:  # noqa: ANN401
+            segment = Segment.read(state, segments)
+            segment.add(transit[1])
+            return Change(segment.state(), None)
+
+        return change
+
+    monkeypatch.setattr(stock, "receive", receive)
+
+
+def ignore_transit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal does not look at what is in transit."""
+    true = stock.sold_out
+    monkeypatch.setattr(
+        stock,
+        "sold_out",
+        lambda units, first, second, now: true(
+            units,
+            [replace(each, transit=None) for each in first],
+            [replace(each, transit=None) for each in second],
+            now,
+        ),
+    )
+    monkeypatch.setattr("holdfast.core.segments.SegmentedStock._settled", _read)
+
+
+async def _read(self: Any) -> Any:  # noqa: ANN401
+    return await self._read()
+
+
+def collect_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal reads the segments once."""
+    true = stock.sold_out
+    monkeypatch.setattr(stock, "sold_out", lambda units, first, _second, now: true(units, first, first, now))
+
+
+def count_no_arrivals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal compares two sums, but not whether units have arrived between."""
+
+    def sold_out(units: int, first: list[Segment], second: list[Segment], now: int) -> bool:
+        return not any(each.transit for each in (*first, *second)) and all(
+            sum(each.available(now) for each in reading) < units for reading in (first, second)
+        )
+
+    monkeypatch.setattr(stock, "sold_out", sold_out)
+
+
+def confirm_expired(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reservation can be confirmed after its end, if nobody has changed the segment meanwhile."""
+
+    def confirm(reservation: str, segments: int) -> Callable[[Any, int], Change]:
+        def change(state: Any, _now: int) -> Change:  # noqa: ANN401
+            segment = Segment.read(state, segments)
+            there = segment.reserved.pop(reservation, None) is not None
+            return Change(segment.state(), there, changed=there)
+
+        return change
+
+    monkeypatch.setattr(stock, "confirm", confirm)
+
+
+def cancel_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An expired reservation is returned to the stock, but stays there, and returns again."""
+
+    def drop_expired(self: Segment, now: int) -> bool:
+        expired = self.expired(now)
+        for each in expired:
+            self.add(self.reserved[each][0])
+        return bool(expired)
+
+    monkeypatch.setattr(Segment, "drop_expired", drop_expired)
+
+
+def clear_before_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sender forgets a transfer before the receiver has it."""
+
+    async def complete(self: Any, sender: int, transit: stock.Transit) -> None:  # noqa: ANN401
+        await self._cells.change(self._names[sender], stock.sent(transit, self._count))
+        await self._cells.change(self._names[transit[2]], stock.receive(sender, transit, self._count))
+
+    monkeypatch.setattr("holdfast.core.segments.SegmentedStock._complete", complete)
+
+
+def clear_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A late completer clears whatever is in transit by then."""
+
+    def sent(_transit: stock.Transit, segments: int) -> Callable[[Any, int], Change]:
+        def change(state: Any, _now: int) -> Change:  # noqa: ANN401
+            segment = Segment.read(state, segments)
+            segment.transit = None
+            return Change(segment.state(), None)
+
+        return change
+
+    monkeypatch.setattr(stock, "sent", sent)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        forget_replies,
+        receive_twice,
+        ignore_transit,
+        collect_once,
+        confirm_expired,
+        cancel_twice,
+        clear_before_arrival,
+        clear_any,
+    ],
+)
+def test_a_planted_bug_is_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each bug breaks a promise in one of the scenes."""
+    plant(monkeypatch)
+    assert found()
+
+
+def move(states: list[Any], sender: int, to: int) -> None:
+    """Move a unit between two segments, in three steps."""
+    out = stock.send(1, to, 2)(states[sender], 0)
+    number, units, _ = out.reply
+    states[sender] = out.state
+    states[to] = stock.receive(sender, (number, units, to), 2)(states[to], 0).state
+    states[sender] = stock.sent((number, units, to), 2)(states[sender], 0).state
+
+
+def refused_behind_the_reader() -> bool:
+    """Return whether a reader says `sold out` of a unit that always moves to the segment that it has just read."""
+    states: list[Any] = [stock.begin(2)(None, 0).state, stock.restock(1, 2)(None, 0).state]
+    readings: list[list[Segment]] = []
+    for _ in range(2):
+        zero = Segment.read(states[0], 2)
+        move(states, 1, 0)
+        readings.append([zero, Segment.read(states[1], 2)])
+        move(states, 0, 1)
+    return stock.sold_out(1, *readings, now=0)
+
+
+def test_a_unit_that_moves_behind_the_reader_is_not_sold_out() -> None:
+    """Both readings show no unit, and nothing in transit."""
+    assert not refused_behind_the_reader()
+
+
+def test_two_sums_alone_would_say_sold_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: arrivals are not counted."""
+    count_no_arrivals(monkeypatch)
+    assert refused_behind_the_reader()
+
+
+def test_another_number_of_segments_is_refused() -> None:
+    """The error has both numbers."""
+    state = stock.restock(5, 8)(None, 0).state
+    with pytest.raises(UsageError, match=r"8 segments, and segments=4"):
+        stock.take(1, 4)(state, 0)
+
+
+def test_a_segment_has_bounds() -> None:
+    """Neither units nor reservations grow beyond what a cell keeps exactly."""
+    state = stock.restock(stock.MOST_UNITS, 1)(None, 0).state
+    with pytest.raises(UsageError, match=r"2\*\*48"):
+        stock.restock(1, 1)(state, 0)
+    for each in range(stock.MOST_RESERVATIONS):
+        state = stock.reserve(1, 10, f"r{each}", 1)(state, 0).state
+    with pytest.raises(UsageError, match="500 reservations"):
+        stock.reserve(1, 10, "one more", 1)(state, 0)
+    assert stock.reserve(1, 10, "later", 1)(state, 10).reply == 1
+
+
+def test_what_an_addition_takes_is_what_the_function_takes() -> None:
+    """The first number of the state is what can be taken at once."""
+    state = stock.restock(5, 1)(None, 0).state
+    addition = stock.taking(3)
+    after = stock.take(3, 1)(state, 0)
+    assert (state[0] + addition.by, addition.reply) == (after.state[0], after.reply)
+    assert state[1:] == after.state[1:]
