@@ -9,15 +9,17 @@ from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.contracts.cells import Cell
 from holdfast.core.cells import Cells
 from holdfast.core.segments import SegmentedStock
-from holdfast.core.session import Session
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.table import stock
 from holdfast.table.stock import Segment
+
+if TYPE_CHECKING:
+    from holdfast.core.session import Session
 
 TTL = 1_000_000
 
@@ -44,7 +46,7 @@ class Store:
     cells: dict[str, tuple[bytes, int]] = field(default_factory=dict[str, tuple[bytes, int]])
     writes: int = 0
 
-    async def read_cell(self, name: str, until: float) -> Cell:  # noqa: ARG002
+    async def read_cell(self, name: str, until: float) -> Cell:
         """Return a cell."""
         await Turn()
         self._lose(StoreUnavailable("the request was lost"))
@@ -52,7 +54,7 @@ class Store:
         await Turn()
         return cell
 
-    async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:  # noqa: ARG002
+    async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:
         """Write a cell."""
         await Turn()
         self._lose(StoreUnavailable("the request was lost"))
@@ -100,7 +102,7 @@ class User:
         self.ids += 1
         return f"{self.name}-{self.ids}"
 
-    async def sleep(self, seconds: float) -> None:  # noqa: ARG002
+    async def sleep(self, seconds: float) -> None:
         """Let others go on."""
         await Turn()
 
@@ -111,7 +113,7 @@ class User:
         self,
         operation: Callable[[float], Coroutine[Any, Any, Any]],
         until: float,
-        last_try: float,  # noqa: ARG002
+        last_try: float,
     ) -> Any:  # noqa: ANN401
         """Repeat a request until it is answered."""
         while True:

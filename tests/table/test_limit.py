@@ -66,7 +66,7 @@ class Users:
 
 @given(rules, st.data())
 def test_no_window_has_too_many(rule: LimitRule, data: st.DataObject) -> None:
-    """Any half-open window has at most rate + burst - 1 units, also if the clock steps back and slots are given back."""
+    """Any half-open window has at most rate + burst - 1 units, although the clock steps back."""
     use(Users(rule), data)
 
 
@@ -88,7 +88,7 @@ def use(users: Users, data: st.DataObject) -> None:
             longest = {"reserve": None, "try": 0, "short": users.rule.per}[kind]
             reserved, ahead = users.reserve(units, longest)
             assert reserved or (longest is not None and ahead > longest)
-            may_give_back = may_give_back and not reserved or reserved
+            may_give_back = (may_give_back and not reserved) or reserved
         users.check()
 
 
@@ -172,7 +172,7 @@ def test_the_planted_bugs_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
         def change(state: Any, now: int) -> Change:  # noqa: ANN401
             found = true_read(state, now, rule)
             found.arrival -= units * rule.per
-            return limit._change(found, True, now, rule)  # noqa: FBT003
+            return limit._change(found, True, now, rule)
 
         return change
 

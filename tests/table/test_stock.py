@@ -51,15 +51,15 @@ def found(seeds: int = SEEDS) -> bool:
 
 
 def forget_replies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cell keeps no replies, so that a repeated change is made again."""
+    """Let a cell keep no replies, so that a repeated change is made again."""
     write = cells._write
     monkeypatch.setattr(cells, "_write", lambda name, state, _replies: write(name, state, {}))
 
 
 def receive_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second step of a transfer adds the units each time that it is made."""
+    """Let the second step of a transfer add the units each time that it is made."""
 
-    def receive(sender: int, transit: stock.Transit, segments: int) -> Callable[[Any, int], Change]:  # noqa: ARG001
+    def receive(sender: int, transit: stock.Transit, segments: int) -> Callable[[Any, int], Change]:
         def change(state: Any, _now: int) -> Change:  # noqa: ANN401
             segment = Segment.read(state, segments)
             segment.add(transit[1])
@@ -71,7 +71,7 @@ def receive_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ignore_transit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refusal does not look at what is in transit."""
+    """Let a refusal not look at what is in transit."""
     true = stock.sold_out
     monkeypatch.setattr(
         stock,
@@ -91,13 +91,13 @@ async def _read(self: Any) -> Any:  # noqa: ANN401
 
 
 def collect_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refusal reads the segments once."""
+    """Let a refusal read the segments once."""
     true = stock.sold_out
     monkeypatch.setattr(stock, "sold_out", lambda units, first, _second, now: true(units, first, first, now))
 
 
 def count_no_arrivals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refusal compares two sums, but not whether units have arrived between."""
+    """Let a refusal compare two sums, but not whether units have arrived between."""
 
     def sold_out(units: int, first: list[Segment], second: list[Segment], now: int) -> bool:
         return not any(each.transit for each in (*first, *second)) and all(
@@ -108,7 +108,7 @@ def count_no_arrivals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def confirm_expired(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reservation can be confirmed after its end, if nobody has changed the segment meanwhile."""
+    """Confirm a reservation after its end, if nobody has changed the segment meanwhile."""
 
     def confirm(reservation: str, segments: int) -> Callable[[Any, int], Change]:
         def change(state: Any, _now: int) -> Change:  # noqa: ANN401
@@ -122,7 +122,7 @@ def confirm_expired(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def cancel_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An expired reservation is returned to the stock, but stays there, and returns again."""
+    """Return the units of an expired reservation to the stock again and again."""
 
     def drop_expired(self: Segment, now: int) -> bool:
         expired = self.expired(now)
@@ -134,7 +134,7 @@ def cancel_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def clear_before_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sender forgets a transfer before the receiver has it."""
+    """Let the sender forget a transfer before the receiver has it."""
 
     async def complete(self: Any, sender: int, transit: stock.Transit) -> None:  # noqa: ANN401
         await self._cells.change(self._names[sender], stock.sent(transit, self._count))
@@ -144,7 +144,7 @@ def clear_before_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def clear_any(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A late completer clears whatever is in transit by then."""
+    """Let a late completer clear whatever is in transit by then."""
 
     def sent(_transit: stock.Transit, segments: int) -> Callable[[Any, int], Change]:
         def change(state: Any, _now: int) -> Change:  # noqa: ANN401

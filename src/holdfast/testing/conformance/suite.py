@@ -18,6 +18,7 @@ from holdfast.testing.conformance.checks import (
     fencing,
     lease_lifecycle,
     multi_acquire,
+    numbers,
     reacquisition,
     shared,
     waiting,
@@ -39,6 +40,7 @@ _modules = (
     closing,
     with_statements,
     contract,
+    numbers,
 )
 
 CHECKS: tuple[Check, ...] = tuple(

@@ -1,0 +1,322 @@
+"""Counters, limits and stocks as users call them: threads, asyncio, processes, lost replies, cancelled waits."""
+
+import asyncio
+import threading
+from collections import Counter as Tally
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import AsyncClient, Client, LockTimeout, UsageError
+from holdfast.contracts.cells import Cell
+from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.store import Capabilities, StoreSource
+from holdfast.core import slots
+from holdfast.errors import OutcomeUnknown, StoreUnavailable
+from holdfast.runtimes import clocks
+from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
+from tests import virtual
+from tests.hazards.helpers import Script
+
+BUY = """
+import sys, holdfast
+with holdfast.Client(sys.argv[1]) as client:
+    stock, counter, sold = client.stock("tickets", 4), client.counter("sold"), 0
+    while stock.take():
+        sold += 1
+        counter.add()
+    print(sold)
+"""
+
+
+class LossyStore(MemoryStore):
+    """A store that loses each third request, and each third reply."""
+
+    requests = 0
+
+    async def read_cell(self, name: str, until: float) -> Cell:
+        """Read, unless it is lost."""
+        self._lose()
+        return await super().read_cell(name, until)
+
+    async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:
+        """Write, unless it is lost, and answer, unless that is lost."""
+        self._lose()
+        cell = await super().write_cell(name, value, version, keep, until)
+        if LossyStore.requests % 3 == 1:
+            raise OutcomeUnknown("the reply was lost")
+        return cell
+
+    def _lose(self) -> None:
+        LossyStore.requests += 1
+        if LossyStore.requests % 3 == 0:
+            raise StoreUnavailable("the request was lost")
+
+
+class SlowStore(MemoryStore):
+    """A store to which a request to read is under way for `there` seconds."""
+
+    there = 0.0
+
+    def __init__(self, runtime: Runtime, table: MemoryTable) -> None:
+        """Use a table."""
+        super().__init__(runtime, table)
+        self._runtime_of_test = runtime
+
+    async def read_cell(self, name: str, until: float) -> Cell:
+        """Read, slowly."""
+        await self._runtime_of_test.sleep(self.there)
+        return await super().read_cell(name, until)
+
+
+def wall_micros() -> int:
+    """Return the time of the replaced clock, as a store's wall clock."""
+    return 1_700_000_000_000_000 + virtual.micros()
+
+
+def source_of(kind: type[MemoryStore]) -> StoreSource:
+    """Return the source of a store in memory whose clocks are the replaced clock."""
+    table = MemoryTable(virtual.micros, wall_micros)
+    return StoreSource("memory://", MemoryStore.capabilities, lambda runtime: kind(runtime, table))
+
+
+def test_nothing_is_lost_or_doubled_with_lost_replies() -> None:
+    """A third of all requests and replies is lost; the counter and the stock are exact all the same."""
+    table = MemoryTable()
+    source = StoreSource("lossy://", MemoryStore.capabilities, lambda runtime: LossyStore(runtime, table))
+    with Client(store=source) as client:
+        counter, stock = client.counter("n"), client.stock("n", 2)
+        assert [counter.add() for _ in range(20)] == list(range(1, 21))
+        stock.restock(10)
+        assert [stock.take(3) for _ in range(4)] == [3, 3, 3, 0]
+        reservation = stock.reserve(1, 60)
+        assert reservation is not None
+        assert reservation.cancel()
+        assert stock.take() == 1
+        assert stock.total() == 0
+
+
+def test_threads_buy_each_unit_once() -> None:
+    """Eight threads of two clients buy all units, and a count of them is exact."""
+    source = memory_source(MemoryTable())
+    with Client(store=source) as one, Client(store=source) as other:
+        one.stock("s").restock(300)
+        sold: Tally[int] = Tally()
+
+        def buy(number: int) -> None:
+            client = (one, other)[number % 2]
+            stock, counter = client.stock("s"), client.counter("s")
+            while taken := stock.take(number % 3 + 1):
+                sold[number] += taken
+                counter.add(taken)
+
+        threads = [threading.Thread(target=buy, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sum(sold.values()) == one.counter("s").get() == 300
+        assert one.stock("s").total() == 0
+
+
+def test_processes_buy_each_unit_once(tmp_path: Path) -> None:
+    """Four processes share a lock file."""
+    url = f"sqlite://{tmp_path}/locks.db"
+    with Client(url) as client:
+        client.stock("tickets", 4).restock(100)
+        buyers = [Script(BUY, url) for _ in range(4)]
+        assert sum(int(buyer.end()[0]) for buyer in buyers) == 100
+        assert client.counter("sold").get() == 100
+
+
+def test_names_of_different_kinds_never_meet() -> None:
+    """A counter, a limit, a stock and a lock of one name have nothing to do with each other."""
+    with Client(store=memory_source(MemoryTable())) as client, client.lock("n"):
+        client.counter("n").add()
+        assert client.limit("n", 1, 60.0).try_acquire()
+        assert client.limit("n", 1, 60.0).try_acquire(key="n")
+        assert not client.limit("n", 1, 60.0).try_acquire(key="n")
+        client.stock("n").restock(5)
+        assert client.counter("n").get() == 1
+
+
+def test_a_stock_has_one_number_of_segments() -> None:
+    """The error has both numbers, whichever segment is met first."""
+    source = memory_source(MemoryTable())
+    with Client(store=source) as client, Client(store=source) as other:
+        client.stock("s", 4).restock(5)
+        with pytest.raises(UsageError, match="4 segments, and segments=8"):
+            other.stock("s", 8).take()
+
+
+@pytest.mark.parametrize("make", ["counter", "limit", "stock"])
+def test_a_store_without_cells_refuses(make: str) -> None:
+    """The error comes when the object is made, and names stores that can."""
+    able = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True)
+    client = Client(store=StoreSource("plain://", able, lambda runtime: MemoryStore(runtime, MemoryTable())))
+    arguments = ("n", 1, 1.0) if make == "limit" else ("n",)
+    with client, pytest.raises(UsageError, match=rf"plain:// keeps no {make}s.*redis://host"):
+        getattr(client, make)(*arguments)
+
+
+def test_a_body_that_fails_cancels_its_reservation() -> None:
+    """The error is raised as it is, and the units are there again; without an error the reservation stays."""
+    with Client(store=memory_source(MemoryTable())) as client:
+        stock = client.stock("s")
+        stock.restock(2)
+
+        def fail() -> None:
+            reservation = stock.reserve(2, 60)
+            assert reservation is not None
+            with reservation:
+                assert stock.total() == 0
+                raise KeyError("body")
+
+        with pytest.raises(KeyError, match="body"):
+            fail()
+        reservation = stock.reserve(2, 60)
+        assert reservation is not None
+        with reservation:
+            pass
+        assert stock.total() == 0
+        assert (reservation.confirm(), reservation.confirm(), reservation.cancel()) == (True, True, False)
+
+
+def test_a_reservation_expires_by_the_clock_of_the_store() -> None:
+    """Its units return, and it can be neither confirmed nor cancelled."""
+    with virtual.stopped_clock() as clock, Client(store=source_of(MemoryStore)) as client:
+        stock = client.stock("s", 2)
+        stock.restock(2)
+        reservation = stock.reserve(2, 30)
+        assert reservation is not None
+        clock.advance(29.9)
+        assert stock.take() == 0
+        clock.advance(0.2)
+        assert stock.total() == 2
+        assert (reservation.confirm(), reservation.cancel()) == (False, False)
+        assert stock.take(2) == 2
+
+
+# -- limits ----------------------------------------------------------------------------------------------------
+
+
+def in_virtual_time(kind: type[MemoryStore], work: Callable[[AsyncClient], Coroutine[Any, Any, Any]]) -> Any:  # noqa: ANN401
+    """Run a coroutine with a client in virtual time."""
+
+    async def main() -> Any:  # noqa: ANN401
+        async with AsyncClient(store=source_of(kind), operation_timeout=60.0) as client:
+            return await work(client)
+
+    return virtual.run(main)
+
+
+def test_waiters_pass_in_their_order_at_the_rate() -> None:
+    """Ten tasks ask at once; they pass in the order in which they came, a unit a second."""
+
+    async def work(client: AsyncClient) -> None:
+        limit = client.limit("l", 1, 1.0)
+        passed: list[tuple[int, float]] = []
+
+        async def one(number: int) -> None:
+            await limit.acquire()
+            passed.append((number, clocks.steady()))
+
+        await client.counter("to open the store").get()
+        began = clocks.steady()
+        await asyncio.gather(*(one(number) for number in range(10)))
+        assert [number for number, _ in passed] == list(range(10))
+        for number, at in passed:
+            assert number <= at - began <= number * 1.02 + 0.1
+
+    in_virtual_time(MemoryStore, work)
+
+
+async def returns_before_its_slot(client: AsyncClient) -> bool:
+    """Return whether a call whose request is under way for 3 s returns before its slot by the store's clock."""
+    limit = client.limit("l", 1, 10.0)
+    SlowStore.there = 0.0
+    await limit.acquire()
+    await limit.acquire()
+    before = clocks.steady()
+    SlowStore.there = 3.0
+    await limit.acquire()
+    return clocks.steady() < before + 10.0 - 0.2
+
+
+def test_no_call_returns_before_its_slot() -> None:
+    """Also if its request was under way for long."""
+    assert not in_virtual_time(SlowStore, returns_before_its_slot)
+
+
+def test_a_wait_that_is_counted_from_the_send_is_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: the wait begins when the request is sent."""
+    sleep = slots._sleep
+    monkeypatch.setattr(slots, "_sleep", lambda session, each, until: sleep(session, each, until - SlowStore.there))
+    assert in_virtual_time(SlowStore, returns_before_its_slot)
+
+
+def test_a_timeout_that_cannot_be_met_is_refused_at_once() -> None:
+    """Nothing is reserved, and the error says how long it would have taken."""
+
+    async def work(client: AsyncClient) -> None:
+        limit = client.limit("l", 1, 10.0)
+        await limit.acquire()
+        began = clocks.steady()
+        with pytest.raises(LockTimeout, match=r"in 10\.1 s") as refused:
+            await limit.acquire(timeout=5)
+        assert clocks.steady() - began < 1.0
+        assert refused.value.wait is not None
+        assert 10.0 <= refused.value.wait <= 10.2
+        await limit.acquire(timeout=11)
+        assert not await limit.try_acquire()
+
+    in_virtual_time(MemoryStore, work)
+
+
+def test_a_cancelled_waiter_gives_its_slot_back() -> None:
+    """The next waiter gets that slot; a slot before another waiter's is not given back."""
+
+    async def work(client: AsyncClient) -> None:
+        limit = client.limit("l", 1, 10.0)
+        await limit.acquire()
+        began = clocks.steady()
+        waiter = asyncio.create_task(limit.acquire())
+        await asyncio.sleep(1)
+        waiter.cancel()
+        await asyncio.wait([waiter])
+        await limit.acquire()
+        assert 10.0 <= clocks.steady() - began < 11.0
+        first, second = asyncio.create_task(limit.acquire()), asyncio.create_task(limit.acquire())
+        await asyncio.sleep(1)
+        first.cancel()
+        await second
+        assert 30.0 <= clocks.steady() - began < 31.0
+
+    in_virtual_time(MemoryStore, work)
+
+
+def test_a_closed_client_ends_its_waits() -> None:
+    """The waiter gets an error, soon."""
+
+    async def work(client: AsyncClient) -> None:
+        limit = client.limit("l", 1, 1000.0)
+        await limit.acquire()
+        waiter = asyncio.create_task(limit.acquire())
+        await asyncio.sleep(1)
+        await client.close()
+        with pytest.raises(UsageError, match="closed"):
+            await waiter
+
+    in_virtual_time(MemoryStore, work)
+
+
+def test_more_than_the_burst_is_refused() -> None:
+    """And so are numbers that are none."""
+    with Client(store=memory_source(MemoryTable())) as client:
+        with pytest.raises(UsageError, match="burst of 2"):
+            client.limit("l", 1, 1.0, burst=2).acquire(3)
+        for rate, per, burst in ((0, 1.0, 1), (1, 0.0, 1), (1, 1.0, 0), (1.5, 1.0, 1)):
+            with pytest.raises(UsageError):
+                client.limit("l", rate, per, burst)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,119 @@
+"""The script that adds to a number in a cell does what the functions of cells do, and answers a repeated request."""
+
+import json
+from typing import Any
+from uuid import uuid4
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast import Client
+from holdfast.contracts.cells import AddingCellStore, Addition, Cell, Change
+from holdfast.core.access import Settings
+from holdfast.core.cells import Cells
+from holdfast.core.session import Session
+from holdfast.errors import OutcomeUnknown
+from holdfast.runtimes.threads import ThreadsRuntime, drive
+from holdfast.stores.urls import store_source
+from holdfast.table import counter
+from tests.servers import RedisServer
+
+LANES = ("a.0", "a.1", "b.0", "b.10")
+UNTIL = 1e9
+
+replies = st.one_of(st.integers(-(2**53) + 1, 2**53 - 1), st.none(), st.booleans(), st.just([True, 7]))
+lanes = st.dictionaries(st.sampled_from(LANES), st.tuples(st.integers(1, 3), replies), max_size=4)
+rests = st.sampled_from([[], [3, 8], [3, 8, 1, [1, 2, 3], {"1": 4}, {"a": [2, 5], "x-1": [2, 10**15]}]])
+numbers = st.integers(-(2**53) + 1, 2**53 - 1) | st.integers(-5, 5)
+
+
+@given(
+    lanes,
+    rests,
+    numbers,
+    st.builds(Addition, numbers, st.sampled_from([0, -(2**53) + 1]), st.just(2**53 - 1), st.none() | st.integers(0, 9)),
+    st.sampled_from(LANES),
+    st.integers(1, 3),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_the_script_makes_the_same_change(  # noqa: PLR0917 - drawn
+    redis_server: RedisServer,
+    kept: dict[str, tuple[int, Any]],
+    rest: list[Any],
+    first: int,
+    addition: Addition,
+    lane: str,
+    number: int,
+) -> None:
+    """Whatever stands in the cell: the same state, replies in the same order, and a repeated change is answered."""
+    runtime = ThreadsRuntime()
+    store = store_source(redis_server.url).make(runtime)
+    assert isinstance(store, AddingCellStore)
+    drive(store.open(lambda _: None, UNTIL))
+    name = uuid4().hex
+    before = {each: [*made, 10**15 + at] for at, (each, made) in enumerate(kept.items())}
+    value = json.dumps([1, [first, *rest], before], separators=(",", ":")).encode()
+    cell = drive(store.write_cell(name, value, 0, 0, UNTIL))
+    reply = drive(store.add_to_cell(name, addition, lane, number, UNTIL))
+    after = drive(store.read_cell(name, UNTIL))
+    last = before.get(lane)
+    if last is not None and last[0] == number and type(last[1]) is int:
+        assert (reply, after.value) == (last[1], value)
+    elif (last is not None and type(last[1]) is not int) or not addition.least <= first + addition.by <= addition.most:
+        assert (reply, after.value, after.version) == (None, value, cell.version)
+    else:
+        assert reply == (first + addition.by if addition.reply is None else addition.reply)
+        layout, state, replies_after = json.loads(after.value)
+        assert (layout, state) == (1, [first + addition.by, *rest])
+        assert after.version > cell.version
+        assert 0 <= after.now - replies_after[lane][2] < 60_000_000
+        others = {each: made for each, made in before.items() if each != lane}
+        assert list(replies_after.items()) == [*others.items(), (lane, [number, reply, replies_after[lane][2]])]
+        assert drive(store.add_to_cell(name, addition, lane, number, UNTIL)) == reply
+        assert drive(store.read_cell(name, UNTIL)).value == after.value
+    drive(store.close())
+
+
+def test_a_lost_reply_of_the_script_is_found_again(redis_server: RedisServer) -> None:
+    """Each second reply is lost; the counter counts each call once."""
+    runtime = ThreadsRuntime()
+    store = store_source(redis_server.url).make(runtime)
+    assert isinstance(store, AddingCellStore)
+    add, calls = store.add_to_cell, 0
+
+    async def lossy(name: str, addition: Addition, lane: str, number: int, until: float) -> int | None:
+        nonlocal calls
+        calls += 1
+        reply = await add(name, addition, lane, number, until)
+        if calls % 2:
+            raise OutcomeUnknown("the reply was lost")
+        return reply
+
+    store.add_to_cell = lossy  # type: ignore[method-assign]
+    session = Session(runtime, store, Settings("owner"))
+    cells, name = Cells(session), uuid4().hex
+
+    def one() -> int:
+        made: int = drive(cells.change(name, counter.add(1), counter.addition(1)))
+        return made
+
+    assert [one() for _ in range(20)] == list(range(1, 21))
+    drive(session.close())
+
+
+def test_a_large_cell_is_left_to_the_client(redis_server: RedisServer) -> None:
+    """The client drops old replies, which the script does not."""
+    with Client(redis_server.url) as client:
+        session = client.session()
+        drive(session.open())
+        store = session.store
+        assert isinstance(store, AddingCellStore)
+        name = uuid4().hex
+        old = {f"old.{at}": [1, 1, 10**15] for at in range(1500)}
+        value = json.dumps([1, [5], old], separators=(",", ":")).encode()
+        made: Cell = drive(store.write_cell(name, value, 0, 0, session.runtime.now() + 5))
+        assert made.written
+        change: Change = counter.add(1)([5], 0)
+        assert drive(session.cells.change(name, counter.add(1), counter.addition(1))) == change.reply
+        after = drive(store.read_cell(name, session.runtime.now() + 5))
+        assert len(json.loads(after.value)[2]) == 17
