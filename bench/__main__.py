@@ -21,6 +21,7 @@ import bench.redis.memory
 import bench.redis.pair
 import bench.redis.quorum_hot
 import bench.redis.quorum_pair
+import bench.redis.stock
 import bench.redis.tasks64
 import bench.redis.writers
 import bench.sql.handoff
@@ -40,6 +41,8 @@ BENCHES: dict[str, Callable[[Size, Path], Report]] = {
     "killed": killed.run,
     "redis_pair": bench.redis.pair.run,
     "redis_tasks64": bench.redis.tasks64.run,
+    "redis_take": bench.redis.stock.run_take,
+    "redis_sale": bench.redis.stock.run_sale,
     "redis_hot": bench.redis.hot.run,
     "redis_handoff": bench.redis.handoff.run,
     "redis_killed": bench.redis.killed.run,

@@ -14,7 +14,8 @@ from tests.servers import EtcdServer, MemcachedServer, RedisServer, ZooKeeperSer
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
-PAGES = {name: (ROOT / name).read_text("utf-8") for name in ("README.md", "docs/guide.md")}
+PATHS = ("README.md", "docs/guide.md", "docs/counters.md", "docs/limits.md", "docs/stock.md")
+PAGES = {name: (ROOT / name).read_text("utf-8") for name in PATHS}
 LINKED = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 

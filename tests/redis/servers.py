@@ -31,7 +31,7 @@ def keys_of(server: RedisServer) -> list[str]:
 
 
 def assert_mortal(*servers: RedisServer) -> None:
-    """Look at every key of ours: each ends by itself."""
+    """Look at every key of ours: each ends by itself, but for cells that are kept for ever."""
     for server in servers:
         with server.connect() as wire:
             for key in keys_of(server):

@@ -53,7 +53,11 @@ def found(seeds: int = SEEDS) -> bool:
 def forget_replies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a cell keep no replies, so that a repeated change is made again."""
     write = cells._write
-    monkeypatch.setattr(cells, "_write", lambda name, state, _replies: write(name, state, {}))
+
+    def without(name: str, state: Any, _replies: object) -> bytes:  # noqa: ANN401
+        return write(name, state, {})
+
+    monkeypatch.setattr(cells, "_write", without)
 
 
 def receive_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,16 +77,12 @@ def receive_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 def ignore_transit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a refusal not look at what is in transit."""
     true = stock.sold_out
-    monkeypatch.setattr(
-        stock,
-        "sold_out",
-        lambda units, first, second, now: true(
-            units,
-            [replace(each, transit=None) for each in first],
-            [replace(each, transit=None) for each in second],
-            now,
-        ),
-    )
+
+    def sold_out(units: int, first: list[Segment], second: list[Segment], now: int) -> bool:
+        without = [[replace(each, transit=None) for each in reading] for reading in (first, second)]
+        return true(units, without[0], without[1], now)
+
+    monkeypatch.setattr(stock, "sold_out", sold_out)
     monkeypatch.setattr("holdfast.core.segments.SegmentedStock._settled", _read)
 
 
@@ -93,7 +93,11 @@ async def _read(self: Any) -> Any:  # noqa: ANN401
 def collect_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a refusal read the segments once."""
     true = stock.sold_out
-    monkeypatch.setattr(stock, "sold_out", lambda units, first, _second, now: true(units, first, first, now))
+
+    def sold_out(units: int, first: list[Segment], _second: list[Segment], now: int) -> bool:
+        return true(units, first, first, now)
+
+    monkeypatch.setattr(stock, "sold_out", sold_out)
 
 
 def count_no_arrivals(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +198,7 @@ def refused_behind_the_reader() -> bool:
         move(states, 1, 0)
         readings.append([zero, Segment.read(states[1], 2)])
         move(states, 0, 1)
-    return stock.sold_out(1, *readings, now=0)
+    return stock.sold_out(1, readings[0], readings[1], now=0)
 
 
 def test_a_unit_that_moves_behind_the_reader_is_not_sold_out() -> None:

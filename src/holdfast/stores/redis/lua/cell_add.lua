@@ -5,9 +5,8 @@
 --       6 the reply, '' for the number that results; 7 the lane; 8 the number of the change in its lane
 -- Returns  the reply; or nil if nothing was done, and the client has to read and write the cell itself: if there is no
 --          cell, it has no such text, the result is out of bounds, or the cell is so large that replies should go
--- Cell  [1,[number,...],{"lane":[number,reply,time],...}], written as core/cells.py does, with the latest reply last. No state
---       has a lane as a key:
---       text is replaced by text, because the numbers of cjson have only 14 digits
+-- Cell  [1,[number,...],{"lane":[number,reply,time],...}], written as core/cells.py does, with the latest reply last; no
+--       state has a lane as a key. Text is replaced by text, because the numbers of cjson have only 14 digits.
 
 local kept = redis.call('GET', KEYS[2])
 if not kept or #kept > 32768 then return false end

@@ -2,6 +2,8 @@
 
 # ruff: noqa: D401 - a check's docstring is the guarantee, not an order
 
+from functools import partial
+
 from holdfast.client import AsyncClient
 from holdfast.errors import LockTimeout, UsageError
 from holdfast.testing.conformance.check import check
@@ -20,7 +22,7 @@ async def counter_counts_each_call_once(kit: Kit) -> None:
         counter = client.counter("n")
         return [await counter.add() for _ in range(8)]
 
-    running = [kit.start(lambda each=each: add(each)) for each in clients]
+    running = [kit.start(partial(add, each)) for each in clients]
     values = [value for each in running for value in await each.result()]
     expect(sorted(values) == list(range(1, 25)), "each addition counts once")
     counter = clients[0].counter("n")
@@ -86,7 +88,7 @@ async def stock_sells_each_unit_once(kit: Kit) -> None:
             bought += taken
         return bought
 
-    running = [kit.start(lambda each=each, units=units: buy(each, units)) for units, each in enumerate(clients, 1)]
+    running = [kit.start(partial(buy, each, units)) for units, each in enumerate(clients, 1)]
     bought = [await each.result() for each in running]
     expect(sum(bought) == 20, "all units are sold once")
     expect(await clients[1].stock("s", 3).total() == 0, "no unit is left")
