@@ -64,6 +64,10 @@ def test_the_examples_of_a_page_run_in_order(page: str, tmp_path: Path) -> None:
             run_example(code, tmp_path, url)
 
 
+CELLS = ("client.counter(", "client.limit(", "client.stock(")
+"""What a store without cells lacks."""
+
+
 def run_all(url: str, tmp_path: Path, *lacks: str) -> None:
     """Run all examples, one after another in one program, but those with what the store lacks, as the pages say."""
     code = [each for page in PAGES for each in blocks("python", page)]
@@ -81,24 +85,24 @@ def test_all_examples_run_over_redis(redis_server: RedisServer, tmp_path: Path) 
 
 
 def test_all_examples_run_over_a_quorum(redis_five: list[RedisServer], tmp_path: Path) -> None:
-    """A quorum has all but semaphores and reader/writer locks."""
+    """A quorum has all but semaphores, reader/writer locks and cells."""
     hosts = ",".join(f"127.0.0.1:{server.port}" for server in redis_five)
-    run_all(f"redlock://{hosts}?guard=observed", tmp_path, "semaphore(")
+    run_all(f"redlock://{hosts}?guard=observed", tmp_path, "semaphore(", *CELLS)
 
 
 def test_all_examples_run_over_zookeeper(zookeeper_server: ZooKeeperServer, tmp_path: Path) -> None:
-    """An ensemble has all but `linger`."""
-    run_all(f"{zookeeper_server.url}/docs", tmp_path, "linger=")
+    """An ensemble has all but `linger` and cells."""
+    run_all(f"{zookeeper_server.url}/docs", tmp_path, "linger=", *CELLS)
 
 
 def test_all_examples_run_over_etcd(etcd_server: EtcdServer, tmp_path: Path) -> None:
-    """An ensemble has all but `linger`."""
-    run_all(etcd_server.url, tmp_path, "linger=")
+    """An ensemble has all but `linger` and cells."""
+    run_all(etcd_server.url, tmp_path, "linger=", *CELLS)
 
 
 def test_all_examples_run_over_memcached(memcached_server: MemcachedServer, tmp_path: Path) -> None:
     """A cache has locks, multilocks and elections, with one holder each."""
-    lacks = ("semaphore(", "rwlock(", "linger=", "detect_deadlock")
+    lacks = ("semaphore(", "rwlock(", "linger=", "detect_deadlock", *CELLS)
     run_all(f"{memcached_server.url}/docs", tmp_path, *lacks)
 
 

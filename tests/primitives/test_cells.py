@@ -14,6 +14,7 @@ from holdfast.contracts.cells import Cell
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Capabilities, StoreSource
 from holdfast.core import slots
+from holdfast.core.session import Session
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.runtimes import clocks
 from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
@@ -253,7 +254,11 @@ def test_no_call_returns_before_its_slot() -> None:
 def test_a_wait_that_is_counted_from_the_send_is_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: the wait begins when the request is sent."""
     sleep = slots._sleep
-    monkeypatch.setattr(slots, "_sleep", lambda session, each, until: sleep(session, each, until - SlowStore.there))
+
+    def from_the_send(session: Session, reservation: str, until: float) -> Coroutine[Any, Any, None]:
+        return sleep(session, reservation, until - SlowStore.there)
+
+    monkeypatch.setattr(slots, "_sleep", from_the_send)
     assert in_virtual_time(SlowStore, returns_before_its_slot)
 
 
