@@ -59,7 +59,9 @@ def test_the_script_makes_the_same_change(  # noqa: PLR0917 - drawn
     last = before.get(lane)
     if last is not None and last[0] == number and type(last[1]) is int:
         assert (reply, after.value) == (last[1], value)
-    elif (last is not None and type(last[1]) is not int) or not addition.least <= first + addition.by <= addition.most:
+    elif (
+        last is not None and (type(last[1]) is not int or last[0] > number)
+    ) or not addition.least <= first + addition.by <= addition.most:
         assert (reply, after.value, after.version) == (None, value, cell.version)
     else:
         assert reply == (first + addition.by if addition.reply is None else addition.reply)

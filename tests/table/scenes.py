@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
-from holdfast.contracts.cells import Cell
+from holdfast.contracts.cells import Addition, Cell
 from holdfast.core.cells import Cells
 from holdfast.core.segments import SegmentedStock
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
@@ -45,6 +45,8 @@ class Store:
     now: int = 1_000_000_000
     cells: dict[str, tuple[bytes, int]] = field(default_factory=dict[str, tuple[bytes, int]])
     writes: int = 0
+    late: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
+    """Requests without a reply that the store may still carry out."""
 
     async def read_cell(self, name: str, until: float) -> Cell:
         """Return a cell."""
@@ -58,14 +60,57 @@ class Store:
         """Write a cell."""
         await Turn()
         self._lose(StoreUnavailable("the request was lost"))
+        self._delay(lambda: self._write(name, value, version))
+        cell = self._write(name, value, version)
+        await Turn()
+        self._lose(OutcomeUnknown("the reply was lost"))
+        return cell
+
+    def _write(self, name: str, value: bytes, version: int) -> Cell:
         written = self.cells.get(name, (b"", 0))[1] == version
         if written:
             self.writes += 1
             self.cells[name] = value, self.writes
-        cell = Cell(*self.cells.get(name, (b"", 0)), self.now, written)
+        return Cell(*self.cells.get(name, (b"", 0)), self.now, written)
+
+    async def add_to_cell(self, name: str, addition: Addition, lane: str, number: int, until: float) -> int | None:
+        """Make an addition, as the script of Redis does."""
+        await Turn()
+        self._lose(StoreUnavailable("the request was lost"))
+        self._delay(lambda: self.add(name, addition, lane, number))
+        reply = self.add(name, addition, lane, number)
         await Turn()
         self._lose(OutcomeUnknown("the reply was lost"))
-        return cell
+        return reply
+
+    def add(self, name: str, addition: Addition, lane: str, number: int) -> int | None:
+        """Make an addition at once."""
+        if name not in self.cells:
+            return None
+        value, version = self.cells[name]
+        layout, state, replies = json.loads(value)
+        last = replies.pop(lane, [0, 0])
+        if last[0] == number:
+            return last[1] if isinstance(last[1], int) else None
+        if state is None:
+            return None
+        total = state[0] + addition.by
+        if self.is_late(last[0], number) or not addition.least <= total <= addition.most:
+            return None
+        reply = total if addition.reply is None else addition.reply
+        replies[lane] = [number, reply, self.now]
+        self._write(name, json.dumps([layout, [total, *state[1:]], replies]).encode(), version)
+        return reply
+
+    def is_late(self, last: int, number: int) -> bool:
+        """Tell whether a request is a late copy: its lane has made a later change."""
+        return last > number
+
+    def _delay(self, request: Callable[[], object]) -> None:
+        """Lose a request for now, maybe: it arrives at a later turn."""
+        if self.chance.random() < self.losses:
+            self.late.append(request)
+            raise OutcomeUnknown("the request is late")
 
     def _lose(self, error: StoreUnavailable) -> None:
         if self.chance.random() < self.losses:
@@ -147,7 +192,7 @@ class Scene:
         self.maybe: list[int] = []
         """The changes that calls of dead users may have made."""
         self.calls: list[Call] = []
-        self.users = 0
+        self.users: list[User] = []
 
     def segments(self) -> list[Segment]:
         """Return what the cells have."""
@@ -170,9 +215,10 @@ class Scene:
         return total
 
     def new_stock(self) -> SegmentedStock:
-        """Return the stock of another user."""
-        self.users += 1
-        return SegmentedStock(cast("Session", User(self.store, f"user{self.users}")), self.names, "stock")
+        """Return the stock of a user, of whom there are up to three."""
+        if len(self.users) < 3:
+            self.users.append(User(self.store, f"user{len(self.users)}"))
+        return SegmentedStock(cast("Session", self.chance.choice(self.users)), self.names, "stock")
 
     def start(self, kind: str, units: int) -> None:
         """Begin a call."""
@@ -188,15 +234,14 @@ class Scene:
 
     async def _reserve(self, stock_: SegmentedStock, units: int) -> int | None:
         """Reserve, wait, and confirm or cancel; return how many units are gone, None if it was refused."""
-        user = cast("User", stock_.session)
-        at = await stock_.obtain(units, stock.reserve(units, TTL, user.new_id(), self.count))
+        reservation = cast("User", stock_.session).new_id()
+        at = await stock_.obtain(units, stock.reserve(units, TTL, reservation, self.count))
         if at is None:
             return None
         reserved_until = self.store.now + TTL
         for _ in range(self.chance.randrange(4)):
             await Turn()
         late = self.store.now >= reserved_until
-        reservation = f"{user.name}-{user.ids}"
         if self.chance.random() < 0.3:
             await stock_.change(at, stock.cancel(reservation, self.count))
             return 0
@@ -207,6 +252,8 @@ class Scene:
 
     def step(self) -> None:
         """Let one call go on, or die."""
+        if self.store.late and self.chance.random() < 0.05:
+            self.store.late.pop(self.chance.randrange(len(self.store.late)))()
         call = self.chance.choice(self.calls)
         if self.chance.random() < self.crashes:
             call.work.close()
@@ -255,6 +302,8 @@ class Scene:
 
     def check(self) -> None:
         """Raise Broken unless exactly the units are left that must be."""
+        for request in self.store.late:
+            request()
         self.store.now += 10 * TTL
         possible = {self.certain}
         for change in self.maybe:

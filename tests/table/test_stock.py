@@ -1,5 +1,8 @@
 """Stocks: no unit is lost, doubled or refused while it is there, wherever users die and whatever is lost."""
 
+import inspect
+import sys
+import types
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -14,7 +17,7 @@ from holdfast.core import cells
 from holdfast.errors import UsageError
 from holdfast.table import stock
 from holdfast.table.stock import Segment
-from tests.table.scenes import Broken, Scene
+from tests.table.scenes import Broken, Scene, Store
 
 SEEDS = 4000
 """How many scenes may pass before a planted bug must have been found."""
@@ -161,9 +164,30 @@ def clear_any(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stock, "sent", sent)
 
 
+def accept_late_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an addition that arrives late be made again, although its lane has made later changes."""
+    monkeypatch.setattr(Store, "is_late", _never)
+
+
+def _never(_self: Store, _last: int, _number: int) -> bool:
+    return False
+
+
+def leave_refusals_unwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Return a refusal without a write although an earlier request may still arrive, which is then made."""
+    source = inspect.getsource(cells)
+    assert source.count("and unknown is None:") == 1
+    module = types.ModuleType("holdfast.core.cells_with_a_bug")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(source.replace("and unknown is None:", ":"), "cells", "exec"), module.__dict__)  # noqa: S102
+    monkeypatch.setattr(cells.Cells, "_change", module.Cells._change)
+
+
 @pytest.mark.parametrize(
     "plant",
     [
+        accept_late_requests,
+        leave_refusals_unwritten,
         forget_replies,
         receive_twice,
         ignore_transit,

@@ -76,7 +76,8 @@ class AddingCellStore(CellStore, Protocol):
     async def add_to_cell(self, name: str, addition: Addition, lane: str, number: int, until: float) -> int | None:
         """Make the change with this number of a lane, unless the cell shows that it was made; return its reply.
 
-        None: nothing was done, because there is no such cell, the result would be out of bounds, or the store leaves
-        this cell to the functions of `core/cells.py`. A request without a reply is safe to repeat.
+        None: nothing was done, because there is no such cell, the result would be out of bounds, the lane has made a
+        change with a larger number, or the store leaves this cell to the functions of `core/cells.py`. A request
+        without a reply is safe to repeat. A late copy of a request is refused once its lane has made a later change.
         """
         ...

@@ -110,11 +110,10 @@ class Cells:
                 if content.replies.get(lane, [0])[0] == number:
                     return content.replies[lane][1]
                 made = change(content.state, cell.now)
-                if not made.changed:
+                if not made.changed and unknown is None:
                     return made.reply
-                value = _write(
-                    name, made.state, _latest(content.replies, cell.now, lane, [number, made.reply, cell.now])
-                )
+                state = made.state if made.changed else content.state  # written, so that a late request is refused
+                value = _write(name, state, _latest(content.replies, cell.now, lane, [number, made.reply, cell.now]))
                 cell = await self._store.write_cell(name, value, cell.version, made.keep, until)
                 if cell.written:
                     return made.reply

@@ -4,7 +4,7 @@
 -- ARGV  1 and 2 as everywhere (start.lua); 3 what to add; 4 and 5 the least and the largest number that may result;
 --       6 the reply, '' for the number that results; 7 the lane; 8 the number of the change in its lane
 -- Returns  the reply; or nil if nothing was done, and the client has to read and write the cell itself: if there is no
---          cell, it has no such text, the result is out of bounds, or the cell is so large that replies should go
+--          cell, it has no such text, the lane has made a later change, so that this is a late copy of a request, the result is out of bounds, or the cell is so large that replies should go
 -- Cell  [1,[number,...],{"lane":[number,reply,time],...}], written as core/cells.py does, with the latest reply last; no
 --       state has a lane as a key. Text is replaced by text, because the numbers of cjson have only 14 digits.
 
@@ -19,6 +19,7 @@ if from then
     local number, reply, after = string.match(kept, '^(%d+),(%-?%d+),%d+%]()', to + 1)
     if not number then return false end
     if number == ARGV[8] then return reply end
+    if tonumber(number) > tonumber(ARGV[8]) then return false end
     kept = string.sub(kept, 1, from - 1) .. string.sub(kept, after + 1, -3)
 else
     kept = string.sub(kept, 1, -3)
