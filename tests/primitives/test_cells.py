@@ -1,6 +1,7 @@
 """Counters, limits and stocks as users call them: threads, asyncio, processes, lost replies, cancelled waits."""
 
 import asyncio
+import signal
 import threading
 from collections import Counter as Tally
 from collections.abc import Callable, Coroutine
@@ -29,6 +30,15 @@ with holdfast.Client(sys.argv[1]) as client:
         sold += 1
         counter.add()
     print(sold)
+"""
+
+
+SELL = """
+import sys, holdfast
+client = holdfast.Client(sys.argv[1])
+stock = client.stock("tickets", 3)
+while stock.take():
+    print("sold", flush=True)
 """
 
 
@@ -130,6 +140,21 @@ def test_processes_buy_each_unit_once(tmp_path: Path) -> None:
         buyers = [Script(BUY, url) for _ in range(4)]
         assert sum(int(buyer.end()[0]) for buyer in buyers) == 100
         assert client.counter("sold").get() == 100
+
+
+def test_a_killed_process_has_taken_a_unit_or_not(tmp_path: Path) -> None:
+    """A buyer is killed wherever it is: what is left and what it has reported differ by at most the unit under way."""
+    url = f"sqlite://{tmp_path}/locks.db"
+    with Client(url) as client:
+        stock = client.stock("tickets", 3)
+        for sales in range(1, 6):
+            stock.restock(10_000)
+            left = stock.total()
+            seller = Script(SELL, url)
+            sold = sum(seller.hear() == "sold" for _ in range(sales))
+            seller.send(signal.SIGKILL)
+            sold += seller.end()[0].count("sold")
+            assert left - stock.total() - sold in (0, 1)
 
 
 def test_names_of_different_kinds_never_meet() -> None:
@@ -300,6 +325,23 @@ def test_a_cancelled_waiter_gives_its_slot_back() -> None:
         assert 30.0 <= clocks.steady() - began < 31.0
 
     in_virtual_time(MemoryStore, work)
+
+
+def test_an_interrupted_thread_gives_its_slot_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupt in the middle of the wait is raised, and the next caller gets the slot."""
+
+    async def interrupted(_session: Session, _reservation: str, _until: float) -> None:
+        raise KeyboardInterrupt
+
+    with virtual.stopped_clock() as clock, Client(store=source_of(MemoryStore)) as client:
+        limit = client.limit("l", 1, 10.0)
+        limit.acquire()
+        with monkeypatch.context() as patch:
+            patch.setattr(slots, "_sleep", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                limit.acquire()
+        clock.advance(10.0)
+        assert limit.try_acquire()
 
 
 def test_a_closed_client_ends_its_waits() -> None:
