@@ -2,15 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.contracts.cells import Change
+from holdfast.contracts.cells import Cell, Change
 from holdfast.table import limit
 from holdfast.table.limit import LimitRule
+from tests.table.scenes import Store, User
 
 START = 1_000_000_000
 SECOND = 1_000_000
@@ -162,6 +164,66 @@ def test_another_rate_keeps_the_arrival_time() -> None:
     users.rule = LimitRule(1000, SECOND, 1)
     assert users.reserve(1)[1] == SECOND
     assert users.reserve(1)[1] == SECOND + 1000
+
+
+def slots_of_users(chance: Random) -> Users:
+    """Let several users reserve at the same time, with lost and late requests; return the slots that they heard of."""
+    rule = LimitRule(chance.randint(1, 5), SECOND, chance.randint(1, 3))
+    found = Users(rule)
+    store = Store(chance, 0.1, now=START)
+    users = [User(store, f"user{number}") for number in range(3)]
+
+    async def work(user: User) -> None:
+        for number in range(4):
+            units = chance.randint(1, rule.burst)
+            reservation = f"{user.name}-{number}"
+
+            def change(state: Any, now: int) -> Change:  # noqa: ANN401
+                made = limit.reserve(rule, units, None, reservation)(state, now)  # noqa: B023 - called within the turn
+                made.reply = now + made.reply[1]
+                return made
+
+            found.slots.append((await user.cells.change("limit", change), units))
+
+    works = [work(user) for user in users]
+    try:
+        while works:
+            running = chance.choice(works)
+            store.now += chance.randrange(SECOND // 10)
+            if store.late and chance.random() < 0.1:
+                store.late.pop()()
+            try:
+                running.send(None)
+            except StopIteration:
+                works.remove(running)
+    finally:
+        for each in works:
+            each.close()
+    found.slots.sort()
+    return found
+
+
+def check_users() -> None:
+    """Check many scenes."""
+    for seed in range(200):
+        slots_of_users(Random(seed)).check()
+
+
+def test_users_at_the_same_time_stay_within_the_limit() -> None:
+    """Each hears of a slot of its own, whatever is lost or late."""
+    check_users()
+
+
+def test_a_store_that_does_not_compare_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: a cell is written although another user has written it meanwhile."""
+    write = Store._write
+
+    def always(self: Store, name: str, value: bytes, _version: int) -> Cell:
+        return write(self, name, value, self.cells.get(name, (b"", 0))[1])
+
+    monkeypatch.setattr(Store, "_write", always)
+    with pytest.raises(AssertionError):
+        check_users()
 
 
 def test_the_planted_bugs_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
