@@ -1,5 +1,6 @@
 """Cells: each change is made exactly once, whatever is lost, and by however many clients at the same time."""
 
+import json
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -123,3 +124,21 @@ def test_a_removed_cell_never_has_an_old_version_again() -> None:
     assert drive(store.write_cell("n", b"y", before.version, 0, 0.0)).written is False
     again = drive(store.write_cell("n", b"x", 0, 0, 0.0))
     assert again.version != before.version
+
+
+def test_many_clients_one_after_another_do_not_fill_a_cell() -> None:
+    """Two thousand clients change a cell within 400 s: each is remembered for a minute at least, and none fails."""
+    now = 1_000_000_000
+
+    def wall() -> int:
+        return now
+
+    table = MemoryTable(wall=wall)
+    for _ in range(2000):
+        now += 200_000
+        drive(cells_of(table).change("n", add(1)))
+    value = table.cell("n").value
+    assert drive(cells_of(table).look("n"))[0] == 2000
+    made = [each[2] for each in json.loads(value)[2].values()]
+    assert now - made[0] >= cells.REMEMBERED_OF_MANY - 200_000
+    assert len(value) < cells.LARGEST_CELL // 2

@@ -22,6 +22,11 @@ __all__ = ["Cells", "Change"]
 REMEMBERED = 600_000_000
 """How long a cell keeps the last reply of a lane, in microseconds: no request is repeated or under way for as long."""
 
+REMEMBERED_OF_MANY = 60_000_000
+"""The same for a cell that keeps more than MANY replies, so that many clients one after another do not fill it."""
+
+MANY = 256
+
 ALWAYS_REMEMBERED = 16
 """How many replies a cell keeps however old they seem."""
 
@@ -166,7 +171,8 @@ def _latest(replies: dict[str, list[Any]], now: int, lane: str, reply: list[Any]
     A clock that steps makes all replies seem old, so the last few stay whatever it shows.
     """
     others = [each for each in replies.items() if each[0] != lane]
-    young = (each for each in others[:-ALWAYS_REMEMBERED] if abs(now - each[1][2]) < REMEMBERED)
+    longest = REMEMBERED if len(others) <= MANY else REMEMBERED_OF_MANY
+    young = (each for each in others[:-ALWAYS_REMEMBERED] if abs(now - each[1][2]) < longest)
     return dict([*young, *others[-ALWAYS_REMEMBERED:], (lane, reply)])
 
 
