@@ -16,6 +16,7 @@ from holdfast.errors import OutcomeUnknown
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.urls import store_source
 from holdfast.table import counter
+from tests.hazards.helpers import Script
 from tests.servers import RedisServer
 
 LANES = ("a.0", "a.1", "b.0", "b.10")
@@ -119,3 +120,24 @@ def test_a_large_cell_is_left_to_the_client(redis_server: RedisServer) -> None:
         assert drive(session.cells.change(name, counter.add(1), counter.addition(1))) == change.reply
         after = drive(store.read_cell(name, session.runtime.now() + 5))
         assert len(json.loads(after.value)[2]) == 17
+
+
+BUY = """
+import sys, holdfast
+with holdfast.Client(sys.argv[1], namespace=sys.argv[2]) as client:
+    stock, counter, sold = client.stock("tickets", 4), client.counter("sold"), 0
+    while stock.take():
+        sold += 1
+        counter.add()
+    print(sold)
+"""
+
+
+def test_processes_buy_each_unit_once(redis_server: RedisServer) -> None:
+    """Four processes sell out a stock over the script, and none gets a unit twice."""
+    space = uuid4().hex
+    with Client(redis_server.url, namespace=space) as client:
+        client.stock("tickets", 4).restock(500)
+        buyers = [Script(BUY, redis_server.url, space) for _ in range(4)]
+        assert sum(int(buyer.end()[0]) for buyer in buyers) == 500
+        assert client.counter("sold").get() == 500
