@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import OutcomeUnknown, StoreUnavailable
-from holdfast.contracts.cells import Cell
+from holdfast.contracts.cells import LARGEST_CELL, Cell
 from holdfast.core import cells
 from holdfast.core.access import Settings
 from holdfast.core.cells import Cells, Change
@@ -141,4 +141,4 @@ def test_many_clients_one_after_another_do_not_fill_a_cell() -> None:
     assert drive(cells_of(table).look("n"))[0] == 2000
     made = [each[2] for each in json.loads(value)[2].values()]
     assert now - made[0] >= cells.REMEMBERED_OF_MANY - 200_000
-    assert len(value) < cells.LARGEST_CELL // 2
+    assert len(value) < LARGEST_CELL // 2
