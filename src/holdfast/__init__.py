@@ -10,6 +10,7 @@ from holdfast.errors import (
     DeadlockDetected,
     ForkedLeaseError,
     HoldfastError,
+    JobNotDone,
     LeaseLost,
     LockTimeout,
     OutcomeUnknown,
@@ -25,11 +26,14 @@ from holdfast.errors import (
 )
 from holdfast.fence import Fence
 from holdfast.guard import Guard
+from holdfast.jobs.record import JobStatus
 from holdfast.lease import AsyncLease, AsyncLoss, Lease, Loss
 from holdfast.outcome import Outcome
 from holdfast.primitives.election import AsyncElection, AsyncLeadership, Election, Leader, Leadership
+from holdfast.primitives.jobs import AsyncJob, Job, JobRun, JobView
 from holdfast.primitives.lock import AsyncLock, Lock
 from holdfast.primitives.multilock import AsyncMultiLease, AsyncMultiLock, MultiLease, MultiLock
+from holdfast.primitives.once import AsyncOnceJob, OnceJob, OnceResult
 from holdfast.primitives.rwlock import AsyncRWLock, RWLock
 from holdfast.primitives.semaphore import AsyncSemaphore, Semaphore
 from holdfast.runtimes.ending import release_on_sigterm
@@ -39,12 +43,14 @@ __version__ = "0.1.0"
 __all__ = [
     "AsyncClient",
     "AsyncElection",
+    "AsyncJob",
     "AsyncLeadership",
     "AsyncLease",
     "AsyncLock",
     "AsyncLoss",
     "AsyncMultiLease",
     "AsyncMultiLock",
+    "AsyncOnceJob",
     "AsyncRWLock",
     "AsyncSemaphore",
     "BlockedEventLoop",
@@ -57,6 +63,11 @@ __all__ = [
     "Guard",
     "HolderView",
     "HoldfastError",
+    "Job",
+    "JobNotDone",
+    "JobRun",
+    "JobStatus",
+    "JobView",
     "Leader",
     "Leadership",
     "Lease",
@@ -69,6 +80,8 @@ __all__ = [
     "MultiLease",
     "MultiLock",
     "NameView",
+    "OnceJob",
+    "OnceResult",
     "Outcome",
     "OutcomeUnknown",
     "RWLock",

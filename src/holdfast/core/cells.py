@@ -35,7 +35,7 @@ LAYOUT = 1
 
 @dataclass(slots=True)
 class Change:
-    """What a function says of one change: the new state (None: none, so the cell goes) and the reply to the caller.
+    """What a function says of one change: the new state (None: none any more) and the reply to the caller.
 
     Both consist of what JSON knows. With `changed` False the cell stays as it is.
     """
@@ -118,7 +118,8 @@ class Cells:
                 value = _write(
                     name, made.state, _latest(content.replies, cell.now, lane, [number, made.reply, cell.now])
                 )
-                cell = await self._store.write_cell(name, value, cell.version, made.keep, until)
+                keep = REMEMBERED if made.state is None else made.keep
+                cell = await self._store.write_cell(name, value, cell.version, keep, until)
                 if cell.written:
                     return made.reply
                 error: StoreUnavailable | None = None
