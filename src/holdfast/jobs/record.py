@@ -83,7 +83,7 @@ def begin(state: Any, now: int, window: Window, rules: JobRules, run: RunId) -> 
     begun = record.get("starts", window.starts)
     if record.get("paused"):
         return _no(state, record, JobStatus.PAUSED)
-    if window.starts < begun and now > record["now"] - CLOCK_BOUND:
+    if now >= window.ends or (window.starts < begun and now > record["now"] - CLOCK_BOUND):
         return _no(state, record, JobStatus.OVER)
     silent = record["run"] is not None  # its node died or lost the lock, because this attempt has the lock
     if silent:
