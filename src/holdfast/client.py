@@ -237,6 +237,11 @@ class Client(_ClientBase):
             detect_deadlock: whether to look, while waiting, for threads or tasks that wait for each other in a circle:
                 one of them gets DeadlockDetected. All of them must have this option. Each acquisition then has its own
                 place in the store's queue, and there is no local hand-off.
+            busy: what is done while another holds the lock: "wait" waits (the default), "raise" raises LockTimeout at
+                once, "skip" is for decorators: the function is not called, and the call returns None.
+            max_waiters: raise LockTimeout at once if so many wait already. An acquisition then asks first whether the
+                lock is free, and if it is not, how many wait: each of this client's waiters, and every other client
+                once. Those who ask at the same time may exceed the number by some.
             linger: how long, in seconds, this client keeps a released lease, so that it can acquire the name again
                 without a request to the store. To all other clients the name is held meanwhile, also in `inspect`. A
                 request of another client ends that at once: a waiter is granted the name; `try_acquire` is refused once

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.contracts.deadlines import seconds
+from holdfast.contracts.limits import RAISE, SKIP, WAIT
 from holdfast.contracts.messages import NotGranted
 from holdfast.contracts.owner_metadata import read_metadata
 from holdfast.core.lease import CoreLease
@@ -24,10 +25,6 @@ PAUSE = 1.0
 
 KEYED = Window(0, 2**62)
 """The window of a run by key: it never ends."""
-
-SKIP, WAIT, RAISE = "skip", "wait", "raise"
-BUSY = (SKIP, WAIT, RAISE)
-"""What a call does if another node runs the job: return at once, wait until it is done, or raise LockTimeout."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -8,11 +8,21 @@ from datetime import datetime  # noqa: TID251 - a type; no clock is read
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from holdfast.contracts.deadlines import micros, seconds
-from holdfast.contracts.limits import check_count, check_duration, check_name, check_number, check_timeout, check_ttl
+from holdfast.contracts.limits import (
+    BUSY,
+    SKIP,
+    WAIT,
+    check_count,
+    check_duration,
+    check_name,
+    check_number,
+    check_timeout,
+    check_ttl,
+)
 from holdfast.core.lease import CoreLease
 from holdfast.errors import JobNotDone, LeaseLost, StoreError, UsageError
 from holdfast.escaping import shown
-from holdfast.jobs.once import BUSY, SKIP, WAIT, Begun, JobSpec, Once, Verdict
+from holdfast.jobs.once import Begun, JobSpec, Once, Verdict
 from holdfast.jobs.record import ERROR_LENGTH, SUPERSEDED, JobRules, JobStatus
 from holdfast.jobs.windows import instant, schedule
 from holdfast.primitives.base import Sessions
