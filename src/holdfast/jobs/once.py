@@ -14,7 +14,20 @@ from holdfast.core.session import Session
 from holdfast.core.spec import LockSpec
 from holdfast.errors import LockTimeout, StoreError
 from holdfast.escaping import shown
-from holdfast.jobs.record import GO, LATER, NEW, SUPERSEDED, JobRules, JobStatus, RunId, begin, finish, listed, note
+from holdfast.jobs.record import (
+    GO,
+    LATER,
+    NEW,
+    SUPERSEDED,
+    JobRules,
+    JobStatus,
+    RunId,
+    begin,
+    finish,
+    listed,
+    note,
+    rebase,
+)
 from holdfast.jobs.windows import Schedule, Window
 
 MOST_JOBS = 1000
@@ -97,11 +110,18 @@ class Once:
             if verdict["status"] == GO or (state and state["run"] is not None):
                 verdict = await self._begin_under_lock(state, owned)
                 if verdict["status"] == GO:
-                    return Begun(owned[-1], self._run, self.window, verdict["attempts"], verdict["at"])
+                    if owned[-1].trusted():
+                        return Begun(owned[-1], self._run, self.window, verdict["attempts"], verdict["at"])
+                    # The store answered so late that the lease has ended: another attempt may have begun.
+                    await self._session.release(owned.pop())
+                    self._run = RunId(self._session.runtime.new_id(), self._session.owner)
+                    state, now = await cells.look(spec.name)
+                    continue
             if verdict["status"] != LATER:
                 return verdict
             if spec.busy != WAIT:
                 return {**verdict, "status": verdict["because"]}
+            await cells.change(spec.name, rebase)
             await self._wait_for_attempt(seconds(verdict["until"] - now), verdict)
             state, now = await cells.look(spec.name)
 

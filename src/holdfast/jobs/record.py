@@ -85,6 +85,7 @@ def begin(state: Any, now: int, window: Window, rules: JobRules, run: RunId) -> 
         return _no(state, record, JobStatus.PAUSED)
     if now >= window.ends or (window.starts < begun and now > record["now"] - CLOCK_BOUND):
         return _no(state, record, JobStatus.OVER)
+    _rebase(record, now)
     silent = record["run"] is not None  # its node died or lost the lock, because this attempt has the lock
     if silent:
         _end(record, now, f"{record['run']['by']} fell silent")
@@ -96,8 +97,7 @@ def begin(state: Any, now: int, window: Window, rules: JobRules, run: RunId) -> 
     last: dict[str, Any] = record.get("last") or {}
     if record["attempts"] >= rules.attempts:
         return Change(record, _no(state, record, JobStatus.FAILED, **last).reply, changed=silent, keep=rules.keep)
-    spaced = min(last["at"], now) + rules.at_least if last else 0
-    may = min(record["may"], now + LONGEST_BACKOFF)  # else a clock that stepped back would prolong it
+    spaced, may = last["at"] + rules.at_least if last else 0, record["may"]
     if max(spaced, may) > now:
         because = JobStatus.RUNNING if spaced > may else JobStatus.FAILED
         return _no(state, record, LATER, because=because, until=max(spaced, may), **last)
@@ -113,6 +113,7 @@ def finish(state: Any, now: int, run: RunId, error: str | None, keep: int = 0) -
     if not state or state["run"] is None or state["run"]["id"] != run.id:
         return Change(state, {"status": SUPERSEDED}, changed=False)
     record = {**state}
+    _rebase(record, now)
     line = _end(record, now, error)
     status = JobStatus.RAN if error is None else JobStatus.FAILED
     return Change(record, {"status": status, "took": line["took"], "line": line}, keep=keep)
@@ -130,8 +131,30 @@ def _end(record: dict[str, Any], now: int, error: str | None) -> dict[str, Any]:
         record |= {"error": error[:ERROR_LENGTH], "may": now + backoff}
     line = {**facts, "starts": record["starts"], "attempt": record["attempts"], "error": (error or "")[:ERROR_LENGTH]}
     record["history"] = [*record.get("history", []), line][-HISTORY:]
-    record["now"] = max(now, record["now"])
+    record["now"] = now
     return line
+
+
+def rebase(state: Any, now: int) -> Change:  # noqa: ANN401
+    """Note that the store's clock has stepped back, so that what waits for an instant does not wait for that as well.
+
+    No time has passed in the step: what was to come in a second comes in a second.
+    """
+    if state is None or now >= state["now"]:
+        return Change(state, None, changed=False)
+    record = {**state}
+    _rebase(record, now)
+    return Change(record, None)
+
+
+def _rebase(record: dict[str, Any], now: int) -> None:
+    step = record.get("now", now) - now
+    if step <= 0:
+        return
+    record |= {"now": now, "may": record["may"] - step}
+    for event in ("last", "run"):
+        if record.get(event):
+            record[event] = {**record[event], "at": record[event]["at"] - step}
 
 
 def note(state: Any, _now: int, *, line: dict[str, Any], every: str) -> Change:  # noqa: ANN401
