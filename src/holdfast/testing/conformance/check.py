@@ -32,6 +32,8 @@ class Check:
     """Whether only stores with fencing tokens give the guarantee, or it is told from them."""
     records: bool = False
     """Whether only stores that keep a record of each name give the guarantee."""
+    cells: bool = False
+    """Whether only stores that keep cells give the guarantee."""
 
     def applies_to(self, capabilities: Capabilities, form: str) -> bool:
         """Tell whether a store with these capabilities must give this guarantee."""
@@ -43,6 +45,7 @@ class Check:
             (self.multi_acquire, capabilities.multi_acquire),
             (self.tokens, capabilities.tokens),
             (self.records, capabilities.records),
+            (self.cells, capabilities.cells),
         )
         return all(has or not needed for needed, has in needs)
 
@@ -58,11 +61,12 @@ def check(
     multi_acquire: bool = False,
     tokens: bool = False,
     records: bool = False,
+    cells: bool = False,
 ) -> Callable[[Body], Check]:
     """Turn a function into a check; its docstring is the guarantee."""
 
     def make(body: Body) -> Check:
         guarantee = (body.__doc__ or "").strip()
-        return Check(body.__name__, guarantee, body, forms, queue, weights, multi_acquire, tokens, records)
+        return Check(body.__name__, guarantee, body, forms, queue, weights, multi_acquire, tokens, records, cells)
 
     return make
