@@ -84,7 +84,7 @@ class JobRounds:
         every = None if keyed else schedule(WINDOW)[1]
         timeout = rng.choice((None, 0.5, 2.0))
         rules = JobRules(ATTEMPTS, rng.choice((0, 0, 500_000)), every=f"{WINDOW} s")
-        spec = JobSpec("job", name, "job:job", "jobs", every, rules, busy, 1_000_000, timeout, None)
+        spec = JobSpec("job", name, name, "job:job", "jobs", every, rules, busy, 1_000_000, timeout, None)
         once, owned = Once(self._session, spec), list[CoreLease]()
         begun: Begun | Verdict | None = None
         task = self._process.start(once.begin(owned), f"{self._process.name}/begin")

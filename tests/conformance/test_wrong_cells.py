@@ -7,7 +7,7 @@ import pytest
 from holdfast.contracts.cells import Cell
 from holdfast.contracts.store import StoreSource
 from holdfast.stores.memory import MemoryStore, MemoryTable
-from holdfast.testing.conformance.check import API_FORMS
+from holdfast.testing.conformance.check import API_FORMS, Check
 from holdfast.testing.conformance.checks import cells
 from holdfast.testing.conformance.kit import Violation
 from holdfast.testing.conformance.suite import run_check
@@ -72,7 +72,7 @@ class TellsTheUptime(MemoryStore):
         return Cell(cell.value, cell.version, 5_000_000)
 
 
-FOUND = {
+FOUND: dict[type[MemoryStore], Check] = {
     IgnoresTheVersion: cells.cell_is_written_if_its_version_is_as_expected,
     CountsFromOne: cells.removed_cell_never_has_an_old_version_again,
     LosesUpdates: cells.cells_lose_no_update,

@@ -359,7 +359,7 @@ def test_namespaces_have_jobs_of_their_own(source: StoreSource) -> None:
         ({"window": "hourly", "max_waiters": -1}, "max_waiters must be a whole number"),
         ({"window": "hourly", "ttl": 0.001}, "ttl must be"),
         ({"key": ""}, "a key must be a non-empty str"),
-        ({"key": "k" * 510}, "a job with its key may have up to 512 bytes"),
+        ({"key": "k" * 510}, "a job with its namespace and key may have up to 512 bytes"),
     ],
 )
 def test_wrong_options_are_refused(client: Client, options: dict[str, object], error: str) -> None:

@@ -47,7 +47,8 @@ class JobSpec:
     title: str
     """Its name, as the caller wrote it."""
     name: str
-    """The name of its cell and of its lock."""
+    """The name of its cell."""
+    lock_name: str
     record: str
     """The cell of the job's history; the same as `name`, unless the run has a key."""
     index: str
@@ -61,7 +62,7 @@ class JobSpec:
 
     def lock(self) -> LockSpec:
         """Return what a run holds."""
-        return LockSpec(self.name, self.ttl, title=self.title, advice="Call it after this run has ended.")
+        return LockSpec(self.lock_name, self.ttl, title=self.title, advice="Call it after this run has ended.")
 
 
 @dataclass(slots=True)
@@ -175,7 +176,7 @@ class Once:
         await session.runtime.sleep(min(max(pause, 0.001), PAUSE))
 
     async def _refuse_if_crowded(self, most: int, state: Any) -> None:  # noqa: ANN401 - what JSON knows
-        waiting = len((await self._session.inspect(self._spec.name)).waiters)
+        waiting = len((await self._session.inspect(self._spec.lock_name)).waiters)
         if waiting >= most:
             record: dict[str, Any] = state or NEW
             took: list[int] = [line["took"] for line in record.get("history", []) if not line["error"]]

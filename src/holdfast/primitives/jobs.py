@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from datetime import datetime  # noqa: TID251 - a type; no clock is read
 from typing import Any
 
+from holdfast.contracts.cells import cell_name
 from holdfast.contracts.deadlines import seconds
 from holdfast.core.session import Session
 from holdfast.errors import UsageError
 from holdfast.jobs.record import forget, pause, repeat, unlisted
 from holdfast.jobs.windows import instant, schedule
 from holdfast.primitives.base import Sessions
-from holdfast.primitives.once import job_cell
+from holdfast.primitives.once import escaped
 from holdfast.runtimes.threads import drive
 
 
@@ -82,10 +83,10 @@ def _readable(every: str) -> object:
 
 async def views(session: Session, prefix: str) -> list[JobView]:
     """Return the jobs of a namespace, by name."""
-    titles: list[str] = (await session.cells.look(f"{prefix}jobs"))[0] or []
+    titles: list[str] = (await session.cells.look(cell_name("jobs", prefix, "")))[0] or []
     found: list[JobView] = []
     for title in sorted(titles):
-        state, now = await session.cells.look(job_cell(prefix, title))
+        state, now = await session.cells.look(cell_name("job", prefix, escaped(title)))
         if state is not None:
             found.append(_view(title, state, now))
     return found
@@ -95,8 +96,8 @@ class _JobBase:
     def __init__(self, client: Sessions, name: str) -> None:
         prefix = f"{client.namespace}:" if client.namespace else ""
         self._client = client
-        self._index = f"{prefix}jobs"
-        self._cell = job_cell(prefix, name)
+        self._index = cell_name("jobs", prefix, "")
+        self._cell = cell_name("job", prefix, escaped(name))
         self.name = name
 
     def __repr__(self) -> str:

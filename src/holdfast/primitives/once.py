@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime  # noqa: TID251 - a type; no clock is read
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
+from holdfast.contracts.cells import cell_name
 from holdfast.contracts.deadlines import micros, seconds
 from holdfast.contracts.limits import (
     BUSY,
@@ -101,7 +102,7 @@ def job_spec(
         raise UsageError("keep is for a run by key: the record of a window is kept until the job is forgotten")
     every, found = ("by key", None) if window is None else schedule(window)
     prefix = f"{client.namespace}:" if client.namespace else ""
-    record = job_cell(prefix, job)
+    record, of_key = escaped(job), "" if key is None else f":{check_name(key, 'a key')}"
     rules = JobRules(
         check_number(attempts, "attempts", MOST_ATTEMPTS),
         micros(check_duration(at_least, "at_least")),
@@ -110,9 +111,10 @@ def job_spec(
     )
     return JobSpec(
         job,
-        record if key is None else check_name(f"{record}:{check_name(key, 'a key')}", "a job with its key"),
-        record,
-        f"{prefix}jobs",
+        cell_name("job", prefix, record + of_key),
+        check_name(f"{prefix}job:{record}{of_key}", "a job with its namespace and key"),
+        cell_name("job", prefix, record),
+        cell_name("jobs", prefix, ""),
         found,
         rules,
         busy,
@@ -122,10 +124,9 @@ def job_spec(
     )
 
 
-def job_cell(prefix: str, job: str) -> str:
-    """Return the name of a job's cell. A key follows after a colon, so those of the job's name are escaped."""
-    name = check_name(job, "the name of a job").replace("%", "%25").replace(":", "%3A")
-    return check_name(f"{prefix}job:{name}", "a job with its namespace")
+def escaped(job: str) -> str:
+    """Return the name of a job as it stands in a cell's name: a key may follow after a colon, so its own are escaped."""
+    return check_name(job, "the name of a job").replace("%", "%25").replace(":", "%3A")
 
 
 class _OnceBase:
