@@ -1,8 +1,9 @@
 """A client's store under observation: every request, reply and notification is traced and reported to the checker."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
+from holdfast.contracts.cells import Cell, CellStore
 from holdfast.contracts.messages import (
     AcquireRequest,
     AdjustRequest,
@@ -161,6 +162,17 @@ class FollowedStore:
     async def inspect(self, name: str, until: float) -> NameView:
         """Return the view of a name."""
         return await self._store.inspect(name, until)
+
+    async def read_cell(self, name: str, until: float) -> Cell:
+        """Read a cell."""
+        return await cast("CellStore", self._store).read_cell(name, until)
+
+    async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:
+        """Write a cell, and trace that."""
+        self._say(f"writes the cell {name}, version {version}")
+        cell = await cast("CellStore", self._store).write_cell(name, value, version, keep, until)
+        self._say(f"the cell {name} is {'written' if cell.written else 'not written'}")
+        return cell
 
     async def names(self, prefix: str, until: float, rest: object = None) -> Page:
         """Return the names in use."""

@@ -23,6 +23,8 @@ PROMPT        A free name has no live waiter, and a waiter that was granted know
 CLEAN         The request of an acquisition that ended without a lease was withdrawn. Once the withdrawal is
               acknowledged (or a release that knows of an unanswered request), nothing of the request appears again
               for as long as the store remembers it: 30 s by its own clock.
+JOB           Of a window (or key) of a job at most one run is done, no more runs begin than it has attempts, and none
+              begins after one was done; it is said to be done only if a run was.
 DRAINED       Once the faults stop, every waiter is granted, and in the end nothing is left in the store.
 NO_ERRORS     No operation raises an error that it does not document; where nothing goes wrong, none fails; and no
               background task dies.
@@ -56,6 +58,7 @@ class Invariant(StrEnum):
     WHOLE = "whole"
     PROMPT = "prompt"
     CLEAN = "clean"
+    JOB = "job"
     DRAINED = "drained"
     NO_ERRORS = "no errors"
 

@@ -3,8 +3,10 @@
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from holdfast.contracts.cells import Cell
 from holdfast.contracts.messages import Notification, NotificationKind, ReleaseRequest
 from holdfast.runtimes.simulated import EPOCH, World
 from holdfast.stores import table_codec as codec
@@ -168,6 +170,9 @@ class TableNode(Node):
         """Stored states that were parsed again; the next step uses them."""
         self._replica: dict[str, tuple[int, str]] = {}
         self._channels: dict[str, Callable[[Notification], None]] = {}
+        self._cells: dict[str, tuple[bytes, int]] = {}
+        self._writes = 0
+        """The version of the last cell that was written."""
         self.quarantined_until = 0
         """The end of its quarantine, by its clock."""
 
@@ -210,6 +215,18 @@ class TableNode(Node):
                 if push is not None:
                     push(notification)
         return result
+
+    def cell(self, name: str) -> Cell:
+        """Return a cell."""
+        return Cell(*self._cells.get(name, (b"", 0)), self.wall())
+
+    def write_cell(self, name: str, value: bytes, version: int) -> Cell:
+        """Write a cell if it has this version."""
+        if self.cell(name).version != version:
+            return self.cell(name)
+        self._writes += 1
+        self._cells[name] = (value, self._writes) if value else (b"", 0)
+        return replace(self.cell(name), written=True)
 
     def state(self, name: str) -> NameState:
         """Return the state of a name, which must not be changed."""

@@ -14,6 +14,7 @@ from simulation.checker import Checker
 from simulation.disasters import Disasters
 from simulation.followed import FollowedStore, Vanishing
 from simulation.invariants import Invariant, Violation
+from simulation.jobs import Ledger
 from simulation.network import Link
 from simulation.node import Node, TableNode
 from simulation.plan import Plan
@@ -98,6 +99,7 @@ class Run:
         self._world.after_event = self._checker.clients.after_event
         self._links: Callable[[Process, Link], Link] = lambda process, link: link  # noqa: ARG005
         self._node, self._store = self._make_node()
+        self._ledger = Ledger(self._checker.broken)
         self._checker.clients.keeps_until = self._node.keeps_until
         self._checker.node = self._node
         self._disasters = Disasters(
@@ -222,6 +224,7 @@ class Run:
             ttls=plan.scenario.ttls,
             multi_acquire=plan.scenario.multi_acquire,
             bounded=plan.scenario.bounded,
+            ledger=self._ledger if plan.scenario.jobs else None,
         )
         self._clients.append(client)
         client.start(plan.tasks, plan.rounds)

@@ -27,6 +27,7 @@ ALWAYS = frozenset(
         Invariant.OVERHELD,
         Invariant.MIN_HOLD,
         Invariant.CLEAN,
+        Invariant.JOB,
         Invariant.DRAINED,
         Invariant.NO_ERRORS,
     }
@@ -106,6 +107,8 @@ class Scenario:
     ttls: tuple[float, ...] = TTLS
     """The ttls of the requests, in seconds."""
     kinds: tuple[Kind, ...] = MUTEXES
+    jobs: bool = False
+    """Whether clients call a job that runs once in a window."""
     multi_acquire: bool = False
     """Whether clients acquire several names in one multi-acquire."""
     bounded: bool = False
@@ -173,6 +176,14 @@ TABLED = (
         NETWORK_FAULTS,
         stores=SERVERS,
         kinds=WEIGHTED,
+    ),
+    Scenario(
+        "jobs",
+        "The same, for jobs that run once: each window is done at most once, in no more runs than attempts",
+        SAFE,
+        NETWORK_FAULTS,
+        stores=SERVERS,
+        jobs=True,
     ),
     Scenario(
         "clock_forward",

@@ -7,6 +7,7 @@ carries out an operation in place, and only notifications are messages.
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from holdfast.contracts.cells import Cell
 from holdfast.contracts.messages import Notification, Page
 from holdfast.contracts.store import Capabilities
 from holdfast.errors import StoreError, StoreUnavailable
@@ -78,7 +79,7 @@ class SimulatedStore(TabledStore):
 class EmbeddedStore(SimulatedStore):
     """A store whose operations the caller carries out in place, as in the memory and SQLite stores."""
 
-    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True, multi_acquire=True)
+    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True, multi_acquire=True, cells=True)
 
     async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:
         """Carry out `work` in place, now and then after the file was locked for a while."""
@@ -89,6 +90,16 @@ class EmbeddedStore(SimulatedStore):
         """Carry out `work` in place."""
         await self._locked(until)
         return await self._back(self._node.steps(work))
+
+    async def read_cell(self, name: str, until: float) -> Cell:
+        """Read a cell in place."""
+        await self._locked(until)
+        return await self._back(self._node.cell(name))
+
+    async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:  # noqa: ARG002 - kept for ever
+        """Write a cell in place."""
+        await self._locked(until)
+        return await self._back(self._node.write_cell(name, value, version))
 
     async def _back(self, result: T) -> T:
         if self._link.has_sent():
@@ -107,7 +118,7 @@ class EmbeddedStore(SimulatedStore):
 class RemoteStore(SimulatedStore):
     """A store whose operations are requests to a server and replies."""
 
-    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=False, multi_acquire=True)
+    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=False, multi_acquire=True, cells=True)
 
     async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:
         """Send a request about one name."""
@@ -116,6 +127,14 @@ class RemoteStore(SimulatedStore):
     async def steps(self, names: Sequence[str], work: Callable[[Steps], T], until: float) -> T:  # noqa: ARG002 - found by `work`
         """Send a request about any number of names."""
         return await self._call(lambda: self._node.steps(work), until)
+
+    async def read_cell(self, name: str, until: float) -> Cell:
+        """Send a request to read a cell."""
+        return await self._call(lambda: self._node.cell(name), until)
+
+    async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:  # noqa: ARG002 - kept for ever
+        """Send a request to write a cell."""
+        return await self._call(lambda: self._node.write_cell(name, value, version), until)
 
     async def _call(self, work: Callable[[], T], until: float) -> T:
         world, link, faults = self._link.world, self._link, self._link.faults

@@ -19,6 +19,7 @@ from simulation.checker import Checker
 from simulation.faults import Faults
 from simulation.followed import FollowedStore
 from simulation.invariants import Invariant
+from simulation.jobs import JobRounds, Ledger
 from simulation.network import Link
 from simulation.resource import Resource
 
@@ -69,8 +70,12 @@ class Client:
         ttls: tuple[float, ...],
         multi_acquire: bool = False,
         bounded: bool = False,
+        ledger: Ledger | None = None,
     ) -> None:
-        """Make a client of names of `kinds`. `bounded`: the longest of `ttls` is the longest that the store grants."""
+        """Make a client of names of `kinds`, or of the job in `ledger`.
+
+        `bounded`: the longest of `ttls` is the longest that the store grants.
+        """
         runtime = SimRuntime(process)
         self.process = process
         self.link = link
@@ -83,6 +88,7 @@ class Client:
         self._ttls = ttls
         self._multi_acquire = multi_acquire
         self._bounded = bounded
+        self._jobs = None if ledger is None else JobRounds(process, self.session, ledger, lambda: self.link.faults)
         rng = process.world.random
         self._habit = self._draw(rng) if rng.random() < 0.5 else None
         """The ttl and lock delay of all requests, if they are always the same, which allows local hand-offs."""
@@ -115,7 +121,9 @@ class Client:
         rng = self.world.random
         for _ in range(rounds):
             await self._runtime.sleep(rng.expovariate(5.0))
-            if self._multi_acquire and rng.random() < MULTI_ACQUIRE_SHARE:
+            if self._jobs is not None:
+                await self._jobs.round(rng)
+            elif self._multi_acquire and rng.random() < MULTI_ACQUIRE_SHARE:
                 await self._multi_acquire_round(rng)
             else:
                 await self._round(rng)

@@ -10,6 +10,7 @@ from holdfast.errors import (
     DeadlockDetected,
     ForkedLeaseError,
     HoldfastError,
+    JobNotDone,
     LeaseLost,
     LockTimeout,
     OutcomeUnknown,
@@ -25,13 +26,16 @@ from holdfast.errors import (
 )
 from holdfast.fence import Fence
 from holdfast.guard import Guard
+from holdfast.jobs.record import JobStatus
 from holdfast.lease import AsyncLease, AsyncLoss, Lease, Loss
 from holdfast.outcome import Outcome
 from holdfast.primitives.counter import AsyncCounter, Counter
 from holdfast.primitives.election import AsyncElection, AsyncLeadership, Election, Leader, Leadership
+from holdfast.primitives.jobs import AsyncJob, Job, JobRun, JobView
 from holdfast.primitives.limit import AsyncLimit, Limit
 from holdfast.primitives.lock import AsyncLock, Lock
 from holdfast.primitives.multilock import AsyncMultiLease, AsyncMultiLock, MultiLease, MultiLock
+from holdfast.primitives.once import AsyncOnceJob, OnceJob, OnceResult
 from holdfast.primitives.rwlock import AsyncRWLock, RWLock
 from holdfast.primitives.semaphore import AsyncSemaphore, Semaphore
 from holdfast.primitives.stock import AsyncStock, AsyncStockReservation, Stock, StockReservation
@@ -43,6 +47,7 @@ __all__ = [
     "AsyncClient",
     "AsyncCounter",
     "AsyncElection",
+    "AsyncJob",
     "AsyncLeadership",
     "AsyncLease",
     "AsyncLimit",
@@ -50,6 +55,7 @@ __all__ = [
     "AsyncLoss",
     "AsyncMultiLease",
     "AsyncMultiLock",
+    "AsyncOnceJob",
     "AsyncRWLock",
     "AsyncSemaphore",
     "AsyncStock",
@@ -65,6 +71,11 @@ __all__ = [
     "Guard",
     "HolderView",
     "HoldfastError",
+    "Job",
+    "JobNotDone",
+    "JobRun",
+    "JobStatus",
+    "JobView",
     "Leader",
     "Leadership",
     "Lease",
@@ -78,6 +89,8 @@ __all__ = [
     "MultiLease",
     "MultiLock",
     "NameView",
+    "OnceJob",
+    "OnceResult",
     "Outcome",
     "OutcomeUnknown",
     "RWLock",

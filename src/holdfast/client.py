@@ -24,9 +24,11 @@ from holdfast.core.session import NO_LINGER, NO_TOKENS, Session
 from holdfast.errors import BlockedEventLoop, UsageError, Wait
 from holdfast.primitives.counter import AsyncCounter, Counter
 from holdfast.primitives.election import AsyncElection, Election
+from holdfast.primitives.jobs import AsyncJob, Job, JobView, views
 from holdfast.primitives.limit import AsyncLimit, Limit
 from holdfast.primitives.lock import AsyncLock, Lock
 from holdfast.primitives.multilock import AsyncMultiLock, MultiLock
+from holdfast.primitives.once import AsyncOnceJob, OnceJob, job_spec
 from holdfast.primitives.options import (
     ElectionOptions,
     LockOptions,
@@ -179,13 +181,13 @@ class _ClientBase:
                 "as sqlite:///path or redis://host, or the one with a table in this database."
             )
 
-    def _celled(self, kind: str) -> str:
-        """Return the prefix of all names; raise UsageError if the store keeps no cells."""
+    def _celled(self, kind: str) -> None:
+        """Raise UsageError if the store keeps no cells."""
         if not self._source.capabilities.cells:
             raise UsageError(
-                f"{self._source.title} keeps no {kind}. Use another store, such as sqlite:///path or redis://host."
+                f"{self._source.title} keeps no {kind}: it keeps nothing but locks. Use another store, such as "
+                "sqlite:///path or redis://host."
             )
-        return self._prefix()
 
     def _full(self, name: str) -> str:
         return self._prefix() + check_name(name)
@@ -238,6 +240,11 @@ class Client(_ClientBase):
             detect_deadlock: whether to look, while waiting, for threads or tasks that wait for each other in a circle:
                 one of them gets DeadlockDetected. All of them must have this option. Each acquisition then has its own
                 place in the store's queue, and there is no local hand-off.
+            busy: what is done while another holds the lock: "wait" waits (the default), "raise" raises LockTimeout at
+                once, "skip" is for decorators: the function is not called, and the call returns None.
+            max_waiters: raise LockTimeout at once if so many wait already. An acquisition then asks first whether the
+                lock is free, and if it is not, how many wait: each of this client's waiters, and every other client
+                once. Those who ask at the same time may exceed the number by some.
             linger: how long, in seconds, this client keeps a released lease, so that it can acquire the name again
                 without a request to the store. To all other clients the name is held meanwhile, also in `inspect`. A
                 request of another client ends that at once: a waiter is granted the name; `try_acquire` is refused once
@@ -329,7 +336,8 @@ class Client(_ClientBase):
         Counters, limits, stocks and locks of the same name have nothing to do with each other. Raises UsageError if the
         store keeps no counters.
         """
-        return Counter(self, name, self._celled("counters"))
+        self._celled("counters")
+        return Counter(self, name, self._prefix())
 
     def limit(self, name: str, rate: int, per: float, burst: int = 1) -> Limit:
         """Make a limit on `name`: at most `rate` units per `per` seconds, and `burst` at once after a pause.
@@ -338,7 +346,8 @@ class Client(_ClientBase):
         users must give the same numbers. A limit that nobody uses is forgotten by the store. Raises UsageError if a
         number is not allowed, or the store keeps no limits.
         """
-        return Limit(self, name, self._celled("limits"), (rate, per, burst))
+        self._celled("limits")
+        return Limit(self, name, self._prefix(), (rate, per, burst))
 
     def stock(self, name: str, segments: int = 8) -> Stock:
         """Make a stock on `name`, which is empty at first: `restock` it, then `take` or `reserve` units.
@@ -347,7 +356,76 @@ class Client(_ClientBase):
         other; in a Redis Cluster the segments lie on several nodes. All users must give the same number, else every
         call raises UsageError. Raises UsageError if the store keeps no stocks.
         """
-        return Stock(self, name, self._celled("stocks"), segments)
+        self._celled("stocks")
+        return Stock(self, name, self._prefix(), segments)
+
+    def once(
+        self,
+        job: str,
+        *,
+        window: object = None,
+        key: str | None = None,
+        attempts: int = 1,
+        at_least: float = 0.0,
+        busy: str | None = None,
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        max_waiters: int | None = None,
+        keep: float | None = None,
+    ) -> OnceJob:
+        """Make a job that runs once in each window, or once for a key, over all clients of the store.
+
+        Call `run(function, *args)` on every node, or decorate the function. One node runs it; the store keeps that it
+        is done, so a late node does not run it again. The window is named by the store's clock, never by a node's.
+
+        Args:
+            job: the name of the job.
+            window: "hourly", "daily" or a number of seconds, counted in UTC; "daily Europe/Paris"; or a cron expression
+                of five fields with or without a time zone, "0 3 * * 1-5 Europe/Paris" (the extra `holdfast[cron]`).
+            key: instead of a window: run once for this key for ever, for instance the revision of a migration.
+            attempts: how many runs may begin in a window (or for a key) if runs fail or their nodes die. After a
+                failure the next one waits for a back-off of 1 s, which doubles up to 60 s.
+            at_least: the least time, in seconds, between the beginnings of two runs.
+            busy: what a call does while another node runs the job: "skip" returns at once (the default of a window),
+                "wait" waits until it is done, and takes over if it fails (the default of a key), "raise" raises
+                LockTimeout.
+            ttl: the crash bound of a run, in seconds: how long after its node died another attempt may begin.
+            timeout: how long "wait" waits, in seconds, before it raises LockTimeout; None: for ever.
+            max_waiters: with "wait": raise LockTimeout at once if so many wait already.
+            keep: after how many seconds the record of a key may be forgotten; None: never.
+
+        If the store's clock steps back by up to an hour, or the clocks of the members of a store disagree by as much,
+        no window is run twice. What a store forgets, for instance in a failover, may be run again: see the guarantees
+        of the store.
+
+        Raises UsageError if a value is not allowed, or the store keeps no cells.
+        """
+        self._celled("jobs that run once")
+        spec = job_spec(
+            self,
+            self._source.capabilities,
+            job,
+            window=window,
+            key=key,
+            attempts=attempts,
+            at_least=at_least,
+            busy=busy,
+            ttl=ttl,
+            timeout=timeout,
+            max_waiters=max_waiters,
+            keep=keep,
+        )
+        return OnceJob(self, spec)
+
+    def job(self, name: str) -> Job:
+        """Return what an operator can do with a job: pause, resume, repeat and forget it."""
+        self._celled("jobs that run once")
+        return Job(self, name)
+
+    def jobs(self) -> list[JobView]:
+        """Return the jobs of this client's namespace (up to 1000), with their last runs, sorted by name."""
+        self._celled("jobs that run once")
+        return drive(views(self.session(), self._prefix()))
 
     def inspect(self, name: str) -> NameView:
         """Return who holds `name` and who waits for it."""
@@ -504,15 +582,60 @@ class AsyncClient(_ClientBase):
 
     def counter(self, name: str) -> AsyncCounter:
         """Make a counter on `name`; errors as of `Client.counter`."""
-        return AsyncCounter(self, name, self._celled("counters"))
+        self._celled("counters")
+        return AsyncCounter(self, name, self._prefix())
 
     def limit(self, name: str, rate: int, per: float, burst: int = 1) -> AsyncLimit:
         """Make a limit on `name`; arguments and errors as of `Client.limit`."""
-        return AsyncLimit(self, name, self._celled("limits"), (rate, per, burst))
+        self._celled("limits")
+        return AsyncLimit(self, name, self._prefix(), (rate, per, burst))
 
     def stock(self, name: str, segments: int = 8) -> AsyncStock:
         """Make a stock on `name`; arguments and errors as of `Client.stock`."""
-        return AsyncStock(self, name, self._celled("stocks"), segments)
+        self._celled("stocks")
+        return AsyncStock(self, name, self._prefix(), segments)
+
+    def once(
+        self,
+        job: str,
+        *,
+        window: object = None,
+        key: str | None = None,
+        attempts: int = 1,
+        at_least: float = 0.0,
+        busy: str | None = None,
+        ttl: float = DEFAULT_TTL,
+        timeout: float | None = None,
+        max_waiters: int | None = None,
+        keep: float | None = None,
+    ) -> AsyncOnceJob:
+        """Make a job that runs once in each window, or once for a key; arguments and errors as of `Client.once`."""
+        self._celled("jobs that run once")
+        spec = job_spec(
+            self,
+            self._source.capabilities,
+            job,
+            window=window,
+            key=key,
+            attempts=attempts,
+            at_least=at_least,
+            busy=busy,
+            ttl=ttl,
+            timeout=timeout,
+            max_waiters=max_waiters,
+            keep=keep,
+        )
+        return AsyncOnceJob(self, spec)
+
+    def job(self, name: str) -> AsyncJob:
+        """Return what an operator can do with a job. See `Client.job`."""
+        self._celled("jobs that run once")
+        return AsyncJob(self, name)
+
+    async def jobs(self) -> list[JobView]:
+        """Return the jobs of this client's namespace. See `Client.jobs`."""
+        self._celled("jobs that run once")
+        return await views(self.session(), self._prefix())
 
     async def inspect(self, name: str) -> NameView:
         """Return who holds `name` and who waits for it."""

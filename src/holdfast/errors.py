@@ -100,6 +100,10 @@ class DeadlockDetected(HoldfastError):
         )
 
 
+class JobNotDone(HoldfastError):
+    """A job that runs once is not done: its attempts have failed, another node runs it, or its window is over."""
+
+
 class Stopped(HoldfastError):
     """The `Stop` of a waiting thread ended its wait. Nothing is held, and the request has left the queue."""
 

@@ -3,6 +3,7 @@
 import pytest
 
 from simulation import BY_NAME, Plan, simulate
+from tests.simulated.job_mutants import JOB_MUTANTS
 from tests.simulated.lua_mutants import LUA_MUTANTS
 from tests.simulated.mutants import MUTANTS, Mutant
 from tests.simulated.ordered_mutants import ORDERED_MUTANTS
@@ -14,7 +15,9 @@ SEEDS = 2_000
 
 @pytest.mark.timeout(900)  # some need hundreds of runs to be met
 @pytest.mark.parametrize(
-    "mutant", [*MUTANTS, *LUA_MUTANTS, *QUORUM_MUTANTS, *ORDERED_MUTANTS, *SQL_MUTANTS], ids=lambda mutant: mutant.bug
+    "mutant",
+    [*MUTANTS, *LUA_MUTANTS, *QUORUM_MUTANTS, *ORDERED_MUTANTS, *SQL_MUTANTS, *JOB_MUTANTS],
+    ids=lambda mutant: mutant.bug,
 )
 def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
     """Within 2,000 seeds a promise of the scenario is broken, whichever of them is looked at first."""

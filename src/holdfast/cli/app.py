@@ -34,7 +34,7 @@ from holdfast.cli.options import (
     Url,
     UrlFile,
 )
-from holdfast.cli.run import Job, run_job
+from holdfast.cli.run import CommandJob, run_job
 from holdfast.cli.schema import SchemaKind, schema_sql
 from holdfast.client import DEFAULT_TTL, Client
 from holdfast.errors import HoldfastError, LockTimeout, StoreError, UsageError
@@ -155,7 +155,7 @@ def run(  # noqa: PLR0917 - typer tells options from arguments by their annotati
     address, wait = find_address(url, url_file), _wait(timeout, no_wait=no_wait)
     options = CommandOptions(locked, ttl, wait, shared, exclusive, permits, max_hold, min_hold, lock_delay)
     client, lock = _prepare(address, options, namespace, owner)
-    job = Job(command, locked, grace, address.environment(pass_url=pass_url))
+    job = CommandJob(command, locked, grace, address.environment(pass_url=pass_url))
     try:
         return run_job(client, lock, job)
     except LockTimeout as error:

@@ -28,7 +28,7 @@ TAKEN = (*TO_GROUP, *TO_COMMAND, *known_signals("SIGTSTP", "SIGCHLD"))
 
 
 @dataclass(slots=True)
-class Job:
+class CommandJob:
     """What to run, and how."""
 
     command: Sequence[str]
@@ -39,7 +39,7 @@ class Job:
     variable."""
 
 
-def run_job(client: Client, lock: AnyLock, job: Job) -> int:
+def run_job(client: Client, lock: AnyLock, job: CommandJob) -> int:
     """Run a command under `lock`, and return the status to exit with.
 
     Raises LockTimeout or StoreError if the lock was not granted. The client is closed at the end.
@@ -59,7 +59,7 @@ def run_job(client: Client, lock: AnyLock, job: Job) -> int:
 # -- under the lock ------------------------------------------------------------------------------------------
 
 
-def _run_under(lease: Lease, job: Job, wakeups: Wakeups) -> int:
+def _run_under(lease: Lease, job: CommandJob, wakeups: Wakeups) -> int:
     lease.on_lost(lambda _loss: wakeups.wake())
     tokens = tokens_of(lease)
     numbers = [tokens[name] for name in job.names]

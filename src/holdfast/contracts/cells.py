@@ -10,6 +10,11 @@ LARGEST_CELL = 65_536
 """The largest value of a cell, in bytes."""
 
 
+def cell_name(kind: str, prefix: str, name: str) -> str:
+    """Return the name of a cell. The kind comes first, so that cells of two kinds never meet in any namespace."""
+    return f"{kind}:{prefix}{name}"
+
+
 @dataclass(slots=True, frozen=True)
 class Cell:
     """A cell at one instant of the store's clock."""

@@ -18,6 +18,10 @@ many permits, so that a name is never used as both."""
 MOST_TOKENS = 2**53 - 1
 """The largest fencing token."""
 
+SKIP, WAIT, RAISE = "skip", "wait", "raise"
+BUSY = (SKIP, WAIT, RAISE)
+"""What is done while another holds a lock or runs a job: do without; wait; raise LockTimeout."""
+
 
 def check_name(name: object, what: str = "a lock name") -> str:
     """Return `name` if it is a non-empty str of at most 512 bytes of UTF-8; else raise UsageError."""

@@ -119,7 +119,8 @@ class Cells:
                     return made.reply
                 state = made.state if made.changed else content.state  # written, so that a late request is refused
                 value = _write(name, state, _latest(content.replies, cell.now, lane, [number, made.reply, cell.now]))
-                cell = await self._store.write_cell(name, value, cell.version, made.keep, until)
+                keep = REMEMBERED if state is None else made.keep
+                cell = await self._store.write_cell(name, value, cell.version, keep, until)
                 if cell.written:
                     return made.reply
                 error: StoreUnavailable | None = None

@@ -12,10 +12,10 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from shlex import quote
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, Protocol, Self, TypeVar, cast
 
 from holdfast.contracts.deadlines import NEVER, micros, seconds
-from holdfast.contracts.limits import check_name, check_timeout
+from holdfast.contracts.limits import SKIP, check_name, check_timeout
 from holdfast.contracts.messages import NameView, NotGranted
 from holdfast.contracts.owner_metadata import read_metadata
 from holdfast.core.lease import CoreLease, LeaseState
@@ -188,11 +188,17 @@ class LockBase:
 
         The lease is in `owned` before it is returned: a caller that is interrupted gives back the leases in `owned`.
         """
-        timeout = self._options.timeout if timeout is UNSET else check_timeout(timeout)
+        options = self._options
+        timeout = options.timeout if timeout is UNSET else check_timeout(timeout)
         if spec.linger and (kept := session.take_up(spec, owned)) is not None:
             return kept
-        if self._options.detect_deadlock:
+        if options.detect_deadlock:
             spec = session.actors.speak_for(spec)
+        if options.max_waiters is not None and timeout != 0:
+            core = await self._obtain_at_once(session, spec, owned)
+            if core is not None:
+                return core
+            self._refuse_if_crowded(await session.inspect(spec.name), options.max_waiters)
         result = await session.acquire(spec, timeout, owned)
         if isinstance(result, CoreLease):
             return result
@@ -204,6 +210,18 @@ class LockBase:
             spec = session.actors.speak_for(spec)
         result = await session.acquire(spec, 0, owned)
         return result if isinstance(result, CoreLease) else None
+
+    def _refuse_if_crowded(self, view: NameView, most: int) -> None:
+        """Raise LockTimeout if the name is held and so many wait for it already."""
+        waiters = [each for each in view.waiters if each.alive]
+        if len(waiters) < most or not (waiters or self._is_full(view)):
+            return
+        longest = max((each.waited_for for each in waiters), default=0.0)
+        hint = f", for up to {longest:.1f} s so far" if waiters else ""
+        raise LockTimeout(
+            f"{self._name!r} is held, and {len(waiters)} wait for it already{hint}; max_waiters={most} refuses more. "
+            "Try again later."
+        )
 
     def _is_full(self, view: NameView) -> bool:
         """Return whether the holders leave no room for this lock, or a lock delay blocks the name."""
@@ -385,7 +403,18 @@ class BlockingLockBase(LockBase):
             with self._named(name_of(*args, **kwargs)):
                 return function(*args, **kwargs)
 
-        return locked
+        if self._options.busy != SKIP:
+            return locked
+
+        @functools.wraps(function)
+        def locked_or_skipped(*args: P.args, **kwargs: P.kwargs) -> R:
+            lease = self._named(name_of(*args, **kwargs)).try_acquire()
+            if lease is None:
+                return cast("R", None)
+            with lease:
+                return function(*args, **kwargs)
+
+        return locked_or_skipped
 
 
 class AsyncLockBase(LockBase):
@@ -488,4 +517,15 @@ class AsyncLockBase(LockBase):
             async with self._named(name_of(*args, **kwargs)):
                 return await function(*args, **kwargs)
 
-        return locked
+        if self._options.busy != SKIP:
+            return locked
+
+        @functools.wraps(function)
+        async def locked_or_skipped(*args: P.args, **kwargs: P.kwargs) -> R:
+            lease = await self._named(name_of(*args, **kwargs)).try_acquire()
+            if lease is None:
+                return cast("R", None)
+            async with lease:
+                return await function(*args, **kwargs)
+
+        return locked_or_skipped

@@ -3,6 +3,7 @@
 from collections.abc import Coroutine
 from typing import Any
 
+from holdfast.contracts.cells import cell_name
 from holdfast.contracts.limits import check_name
 from holdfast.primitives.base import Sessions
 from holdfast.runtimes.threads import drive
@@ -16,7 +17,7 @@ class _CounterBase:
         """Make the counter; the first call sends the first request."""
         self._client = client
         self._name = check_name(name, "a counter's name")
-        self._cell = f"{prefix}counter={name}"
+        self._cell = cell_name("counter", prefix, name)
 
     @property
     def name(self) -> str:

@@ -1,5 +1,6 @@
 """Limits: at most so many units in so many seconds, for all users of a name together."""
 
+from holdfast.contracts.cells import cell_name
 from holdfast.contracts.deadlines import micros
 from holdfast.contracts.limits import check_duration, check_name, check_number, check_timeout
 from holdfast.core.slots import take_slot
@@ -44,9 +45,9 @@ class _LimitBase:
 
     def _cell(self, key: str | None) -> str:
         if key is None:
-            return f"{self._prefix}limit={self._name}"
+            return cell_name("limit", self._prefix, self._name)
         check_name(f"{self._name}={check_name(key, 'a key')}", "a limit's name and key, together,")
-        return f"{self._prefix}limit-key={len(self._name)}={self._name}={key}"
+        return cell_name(f"limit-key-{len(self._name)}", self._prefix, f"{self._name}={key}")
 
     async def _take(self, n: int, timeout: float | None, key: str | None) -> float | None:
         units = check_number(n, "n", MOST_UNITS)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NoReturn, TypedDict
 
-from holdfast.contracts.limits import check_duration, check_timeout, check_ttl
+from holdfast.contracts.limits import BUSY, WAIT, check_count, check_duration, check_timeout, check_ttl
 from holdfast.contracts.store import Capabilities
 from holdfast.errors import LeaseLost, UnknownArgument, UsageError
 from holdfast.escaping import escape
@@ -20,6 +20,8 @@ class Options(TypedDict, total=False):
     on_lost: Callable[[LeaseLost], object] | None
     on_revoke: Callable[[Any], object] | None
     detect_deadlock: bool
+    busy: str
+    max_waiters: int | None
 
 
 class PlainOptions(Options, total=False):
@@ -122,6 +124,13 @@ class LockOptions:
     on_lost: Callable[[LeaseLost], object] | None = None
     on_revoke: Callable[[Any], object] | None = None
     detect_deadlock: bool = False
+    busy: str = WAIT
+    max_waiters: int | None = None
+
+    def __post_init__(self) -> None:
+        """Ask only once if `busy` says not to wait."""
+        if self.busy != WAIT and self.timeout is None:
+            object.__setattr__(self, "timeout", 0.0)
 
     def check(self, able: Capabilities) -> "LockOptions":
         """Return self if a store with these capabilities allows every value; else raise UsageError."""
@@ -133,6 +142,7 @@ class LockOptions:
         self._check_min_hold()
         if not able.records:
             self._refuse_records()
+        self._check_busy(able)
         if self.detect_deadlock and not able.shows_waiters:
             raise UsageError(
                 "detect_deadlock is not available: this store does not know who waits. Make the lock without it, or "
@@ -149,6 +159,22 @@ class LockOptions:
                     f"{option} is not available: this store keeps no record of a name beside its lock. Make the lock "
                     "without it, or use another store, such as redis://host."
                 )
+
+    def _check_busy(self, able: Capabilities) -> None:
+        if self.busy not in BUSY:
+            raise UsageError(f"busy must be one of {', '.join(map(repr, BUSY))}, not {self.busy!r}")
+        if self.busy != WAIT and (self.timeout or self.max_waiters is not None):
+            raise UsageError(
+                f"busy={self.busy!r} does not wait: leave timeout and max_waiters out, or give busy={WAIT!r}"
+            )
+        if self.max_waiters is None:
+            return
+        check_count(self.max_waiters, "max_waiters (or None, for no limit)")
+        if not able.shows_waiters:
+            raise UsageError(
+                "max_waiters is not available: this store does not know who waits. Give a timeout, or use another "
+                "store, such as redis://host."
+            )
 
     def _check_min_hold(self) -> None:
         check_duration(self.min_hold, "min_hold")

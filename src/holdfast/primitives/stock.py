@@ -3,6 +3,7 @@
 from types import TracebackType
 from typing import Self
 
+from holdfast.contracts.cells import cell_name
 from holdfast.contracts.deadlines import micros
 from holdfast.contracts.limits import check_duration, check_name, check_number
 from holdfast.core.segments import SegmentedStock
@@ -111,7 +112,7 @@ class _StockBase:
         self._client = client
         self._name = check_name(name, "a stock's name")
         count = check_number(segments, "segments", stock.MOST_SEGMENTS)
-        self._names = [f"{prefix}stock-{at}={name}" for at in range(count)]
+        self._names = [cell_name(f"stock-{at}", prefix, name) for at in range(count)]
         self._opened: SegmentedStock | None = None
 
     @property

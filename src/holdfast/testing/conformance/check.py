@@ -32,7 +32,6 @@ class Check:
     """Whether only stores with fencing tokens give the guarantee, or it is told from them."""
     records: bool = False
     """Whether only stores that keep a record of each name give the guarantee."""
-
     cells: bool = False
     """Whether only stores that keep cells give the guarantee."""
 

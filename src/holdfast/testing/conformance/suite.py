@@ -9,6 +9,7 @@ from holdfast.errors import UsageError
 from holdfast.runtimes.threads import drive
 from holdfast.testing.conformance.check import API_FORMS, Check
 from holdfast.testing.conformance.checks import (
+    cells,
     changes,
     closing,
     contract,
@@ -16,6 +17,7 @@ from holdfast.testing.conformance.checks import (
     elections,
     exclusion,
     fencing,
+    jobs,
     lease_lifecycle,
     multi_acquire,
     numbers,
@@ -40,7 +42,9 @@ _modules = (
     closing,
     with_statements,
     contract,
+    cells,
     numbers,
+    jobs,
 )
 
 CHECKS: tuple[Check, ...] = tuple(

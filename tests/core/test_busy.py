@@ -1,0 +1,113 @@
+"""Busy policies: what a caller does while another holds the lock, and how many may wait."""
+
+import asyncio
+import threading
+from contextlib import ExitStack
+
+import pytest
+
+from holdfast import AsyncClient, Client, LockTimeout, UsageError
+from holdfast.contracts.store import StoreSource
+from holdfast.stores.memory import MemoryTable, memory_source
+from tests.hazards.helpers import TEST_TIMEOUT, eventually
+
+
+@pytest.fixture
+def source() -> StoreSource:
+    """Return a table of the test's own."""
+    return memory_source(MemoryTable())
+
+
+def test_a_decorated_function_is_skipped_while_another_runs_it(source: StoreSource) -> None:
+    """The call returns None, and does not wait."""
+    with Client(store=source) as client, Client(store=source) as other:
+
+        @client.lock("report {of}", busy="skip")
+        def report(of: str) -> str:
+            return f"report of {of}"
+
+        assert report("today") == "report of today"
+        with other.lock("report today"):
+            assert report("today") is None
+            assert report("later") == "report of later"
+        assert report("today") == "report of today"
+
+
+def test_an_async_function_is_skipped_while_another_runs_it(source: StoreSource) -> None:
+    """As with threads."""
+
+    async def main() -> None:
+        async with AsyncClient(store=source) as client, AsyncClient(store=source) as other:
+
+            @client.lock("report", busy="skip")
+            async def report() -> str:
+                return "report"
+
+            assert await report() == "report"
+            async with other.lock("report"):
+                assert await report() is None
+
+    asyncio.run(main())
+
+
+def test_a_caller_may_want_an_error_instead_of_a_wait(source: StoreSource) -> None:
+    """With busy="raise" (and without a decorator with "skip", too) LockTimeout is raised at once."""
+    with Client(store=source) as client, Client(store=source, owner="there") as other, other.lock("name"):
+        for busy in ("raise", "skip"):
+            with pytest.raises(LockTimeout, match="is held by there"):
+                client.lock("name", busy=busy).acquire()
+        with pytest.raises(LockTimeout, match="is held by there"):
+            client.lock("name", busy="raise")(print)()
+
+
+def _take(client: Client) -> None:
+    client.lock("name").acquire().release()
+
+
+@pytest.mark.parametrize("most", [0, 2])
+def test_no_more_wait_than_allowed(source: StoreSource, most: int) -> None:
+    """Who comes when so many wait already is refused at once, and a free name is granted whatever the number."""
+    with ExitStack() as stack:
+        client, other, *others = (stack.enter_context(Client(store=source)) for _ in range(2 + most))
+        lock = client.lock("name", max_waiters=most)
+        with lock:
+            pass
+        lease = other.lock("name").acquire()
+        threads = [threading.Thread(target=_take, args=(each,)) for each in others]
+        for thread in threads:
+            thread.start()
+        eventually(lambda: len(other.inspect("name").waiters) == most, "all waiters")
+        with pytest.raises(LockTimeout, match=f"'name' is held, and {most} wait for it already.*max_waiters={most}"):
+            lock.acquire(timeout=TEST_TIMEOUT)
+        assert len(other.inspect("name").waiters) == most
+        lease.release()
+        for thread in threads:
+            thread.join(TEST_TIMEOUT)
+        lock.acquire().release()
+
+
+def test_one_more_may_wait_below_the_limit(source: StoreSource) -> None:
+    """And is granted in turn."""
+    with Client(store=source) as client, Client(store=source) as other:
+        lease = other.lock("name").acquire()
+        waiter = threading.Thread(target=lambda: client.lock("name", max_waiters=1).acquire().release())
+        waiter.start()
+        eventually(lambda: len(other.inspect("name").waiters) == 1, "a waiter")
+        lease.release()
+        waiter.join(TEST_TIMEOUT)
+        assert not waiter.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"busy": "never"}, "busy must be one of 'skip', 'wait', 'raise', not 'never'"),
+        ({"busy": "skip", "timeout": 5}, "busy='skip' does not wait: leave timeout and max_waiters out"),
+        ({"busy": "raise", "max_waiters": 5}, "busy='raise' does not wait"),
+        ({"max_waiters": 1.5}, "max_waiters .* must be a whole number"),
+    ],
+)
+def test_wrong_policies_are_refused(source: StoreSource, options: dict[str, object], error: str) -> None:
+    """When the lock is made."""
+    with pytest.raises(UsageError, match=error):
+        Client(store=source).lock("name", **options)  # type: ignore[arg-type]

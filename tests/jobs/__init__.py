@@ -1,0 +1,1 @@
+"""Jobs that run once: windows, records, and calls."""
