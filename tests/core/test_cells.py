@@ -87,7 +87,10 @@ def test_without_the_memory_of_replies_a_change_counts_twice(monkeypatch: pytest
     """The planted bug: a cell that keeps no replies."""
     true_write = cells._write
 
-    monkeypatch.setattr(cells, "_write", lambda name, state, _replies: true_write(name, state, {}))
+    def write(name: str, state: object, _replies: object) -> bytes:
+        return true_write(name, state, {})
+
+    monkeypatch.setattr(cells, "_write", write)
     table = MemoryTable()
     assert drive(cells_of(table, ["reply"]).change("n", add(1))) == 2
 

@@ -82,9 +82,9 @@ def begin(state: Any, now: int, window: Window, rules: JobRules, run: RunId) -> 
     record: dict[str, Any] = {**NEW, **(state or {})}
     begun = record.get("starts", window.starts)
     if record.get("paused"):
-        return _no(state, record, JobStatus.PAUSED)
+        return _no(state, record, rules, JobStatus.PAUSED)
     if now >= window.ends or (window.starts < begun and now > record["now"] - CLOCK_BOUND):
-        return _no(state, record, JobStatus.OVER)
+        return _no(state, record, rules, JobStatus.OVER)
     _rebase(record, now)
     silent = record["run"] is not None  # its node died or lost the lock, because this attempt has the lock
     if silent:
@@ -93,14 +93,16 @@ def begin(state: Any, now: int, window: Window, rules: JobRules, run: RunId) -> 
     if window.starts != begun:
         record |= NEW
     if record["done"] is not None:
-        return _no(state, record, JobStatus.DONE, **record["done"])
+        return _no(state, record, rules, JobStatus.DONE, **record["done"])
     last: dict[str, Any] = record.get("last") or {}
     if record["attempts"] >= rules.attempts:
-        return Change(record, _no(state, record, JobStatus.FAILED, **last).reply, changed=silent, keep=rules.keep)
+        return Change(
+            record, _no(state, record, rules, JobStatus.FAILED, **last).reply, changed=silent, keep=rules.keep
+        )
     spaced, may = last["at"] + rules.at_least if last else 0, record["may"]
     if max(spaced, may) > now:
         because = JobStatus.RUNNING if spaced > may else JobStatus.FAILED
-        return _no(state, record, LATER, because=because, until=max(spaced, may), **last)
+        return _no(state, record, rules, LATER, because=because, until=max(spaced, may), **last)
     record["attempts"] += 1
     record["last"] = {"by": run.by, "at": now}
     record["run"] = {"id": run.id, **record["last"]}
@@ -111,7 +113,7 @@ def begin(state: Any, now: int, window: Window, rules: JobRules, run: RunId) -> 
 def finish(state: Any, now: int, run: RunId, error: str | None, keep: int = 0) -> Change:  # noqa: ANN401
     """End a run: it is done, or failed with an error. The reply's "status" is SUPERSEDED if another run has begun."""
     if not state or state["run"] is None or state["run"]["id"] != run.id:
-        return Change(state, {"status": SUPERSEDED}, changed=False)
+        return Change(state, {"status": SUPERSEDED}, changed=False, keep=keep)
     record = {**state}
     _rebase(record, now)
     line = _end(record, now, error)
@@ -176,9 +178,9 @@ def unlisted(state: Any, _now: int, *, title: str) -> Change:  # noqa: ANN401
     return Change([each for each in before if each != title] or None, None, changed=title in before)
 
 
-def _no(state: Any, record: dict[str, Any], status: str, **more: Any) -> Change:  # noqa: ANN401
+def _no(state: Any, record: dict[str, Any], rules: JobRules, status: str, **more: Any) -> Change:  # noqa: ANN401
     reply = {"status": status, "attempts": record["attempts"], "error": record["error"], **more}
-    return Change(state, reply, changed=False)
+    return Change(state, reply, changed=False, keep=rules.keep)
 
 
 def pause(state: Any, _now: int, *, paused: bool) -> Change:  # noqa: ANN401

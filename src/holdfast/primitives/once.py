@@ -125,7 +125,7 @@ def job_spec(
 
 
 def escaped(job: str) -> str:
-    """Return the name of a job as it stands in a cell's name: a key may follow after a colon, so its own are escaped."""
+    """Return the name of a job as it stands in a cell's name: its colons are escaped, as a key may follow one."""
     return check_name(job, "the name of a job").replace("%", "%25").replace(":", "%3A")
 
 
