@@ -64,7 +64,7 @@ def test_the_examples_of_a_page_run_in_order(page: str, tmp_path: Path) -> None:
             run_example(code, tmp_path, url)
 
 
-CELLS = ("client.counter(", "client.limit(", "client.stock(")
+CELLS = ("client.once(", "client.counter(", "client.limit(", "client.stock(")
 """What a store without cells lacks."""
 
 
