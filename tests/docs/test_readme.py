@@ -14,7 +14,7 @@ from tests.servers import EtcdServer, MemcachedServer, RedisServer, ZooKeeperSer
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
-PATHS = ("README.md", "docs/guide.md", "docs/counters.md", "docs/limits.md", "docs/stock.md")
+PATHS = ("README.md", "docs/guide.md", "docs/jobs.md", "docs/counters.md", "docs/limits.md", "docs/stock.md")
 PAGES = {name: (ROOT / name).read_text("utf-8") for name in PATHS}
 LINKED = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
