@@ -182,7 +182,7 @@ TABLED = (
         "The same, for jobs that run once: each window is done at most once, in no more runs than attempts",
         SAFE,
         NETWORK_FAULTS,
-        stores=SERVERS,
+        stores=REDIS,
         jobs=True,
     ),
     Scenario(
