@@ -32,7 +32,7 @@ class Stored:
 
 
 class Imitation:
-    """A server that knows `ms` and `mg` as far as the store uses them, and counts time in whole seconds."""
+    """A server that knows `ms` and `mg` as far as the store uses them, and counts whole seconds, now and then late."""
 
     def __init__(self, clock: Clock) -> None:
         """Start without items."""
@@ -40,6 +40,13 @@ class Imitation:
         self._items: dict[bytes, Stored] = {}
         self._cas = 0
         self._process = 1
+        self._counted = 0
+        self._late = 1
+
+    def be_late(self, *, late: bool) -> None:
+        """Count a second late, as a timer does that runs at the end of each second; or in time, passing over one."""
+        self._tick()
+        self._late = int(late)
 
     @property
     def server(self) -> MemcachedServer:
@@ -72,7 +79,8 @@ class Imitation:
         return replies
 
     def _tick(self) -> int:
-        return math.floor(self._clock.now + PHASE)
+        self._counted = max(self._counted, math.floor(self._clock.now + PHASE) - self._late)
+        return self._counted
 
     def _find(self, key: bytes) -> Stored | None:
         item = self._items.get(key)

@@ -213,6 +213,10 @@ class MemcachedMachine(RuleBasedStateMachine):
     def pause(self, seconds: float) -> None:
         self.clock.now += seconds
 
+    @rule(late=st.booleans())
+    def the_server_counts(self, late: bool) -> None:
+        self.imitation.be_late(late=late)
+
     @precondition(lambda self: self._has_ghosts())
     @rule()
     def ghosts_arrive(self) -> None:

@@ -71,13 +71,23 @@ def repeat_tokens(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_the_granularity(patch: pytest.MonkeyPatch) -> None:
-    """Store an item for its ttl, of which the server may keep it for a second less."""
+    """Store an item for its ttl, of which the server may keep it for two seconds less."""
 
     def just_rounded(micros: int) -> int:
         return math.ceil(micros / 1_000_000)
 
     for module in (acquiring, renewing):
         patch.setattr(module, "whole_seconds", just_rounded)
+
+
+def trust_the_timer(patch: pytest.MonkeyPatch) -> None:
+    """Store an item for a second longer than its ttl: enough for a server that counts each second."""
+
+    def a_second_more(micros: int) -> int:
+        return math.ceil(micros / 1_000_000) + 1
+
+    for module in (acquiring, renewing):
+        patch.setattr(module, "whole_seconds", a_second_more)
 
 
 def repeated_acquire_is_busy(patch: pytest.MonkeyPatch) -> None:
@@ -130,6 +140,7 @@ PLANTED = [
     renew_by_touch,
     repeat_tokens,
     forget_the_granularity,
+    trust_the_timer,
     repeated_acquire_is_busy,
     no_tombstones,
     withdraw_keeps_a_grant,

@@ -2,7 +2,9 @@
 
 import asyncio
 import threading
+import time
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -139,6 +141,46 @@ def test_a_lease_lasts_its_ttl_by_the_servers_coarse_clock(memcached_server: Mem
         assert min(waited) >= 2.0
 
     play(form, memcached_server.url, scene)
+
+
+def test_a_lease_lasts_its_ttl_though_the_servers_clock_takes_two_steps_at_once(tmp_path: Path) -> None:
+    """Memcached counts seconds by a timer that is always a little late, so now and then it passes over a second."""
+
+    def counted(server: MemcachedServer) -> int:
+        stats = server.command(b"stats\r\n", b"END\r\n").decode()
+        return int(next(line.split()[2] for line in stats.splitlines() if line.startswith("STAT time ")))
+
+    async def scene(kit: Kit) -> None:
+        raw = await kit.raw()
+        late_in_a_second(server, 0.95, 0.99, 1.0)  # from now on the timer runs late in each second of the clock
+        for number in range(30):
+            first, second = raw.request(f"name {number}", ttl=2.0), raw.request(f"name {number}", ttl=2.0)
+            await kit.pause(0.92 - time.monotonic() % 1 + (time.monotonic() % 1 > 0.92))
+            asked_at, before = kit.now(), counted(server)
+            await raw.acquire_free(first)
+            late_in_a_second(server, 0.005, 0.05)  # and now it runs in the second after the next
+            await kit.pause(0.02)
+            passed_over = counted(server) == before + 2
+            while not isinstance(await raw.acquire(second), Granted):
+                await kit.pause(0.02)
+            assert kit.now() - asked_at >= 2.0
+            if passed_over:
+                return
+            late_in_a_second(server, 0.95, 0.99, 1.0)
+        raise AssertionError("the server never passed over a second: nothing was tried")
+
+    def late_in_a_second(server: MemcachedServer, after: float, before: float, least: float = 0.0) -> None:
+        """Stop the server until a second of the clock is so old: if its timer is late then, that is when it runs."""
+        server.pause()
+        least += time.monotonic()
+        try:
+            while not after <= time.monotonic() % 1 < before or time.monotonic() < least:
+                time.sleep(0.001)
+        finally:
+            server.resume()
+
+    with MemcachedServer(tmp_path) as server:
+        play("threads", server.url, scene)
 
 
 @both_forms

@@ -136,8 +136,8 @@ def test_a_server_that_is_removed_moves_only_its_own_names() -> None:
 
 
 def test_an_item_lasts_for_its_lease_and_no_longer_than_memcached_allows() -> None:
-    """A second more than the ttl, rounded up; a ttl that is too long is granted for less."""
-    assert [whole_seconds(micros) for micros in (1, 1_000_000, 1_000_001, 2_000_000)] == [2, 2, 3, 3]
+    """Two seconds more than the ttl, rounded up; a ttl that is too long is granted for less."""
+    assert [whole_seconds(micros) for micros in (1, 1_000_000, 1_000_001, 2_000_000)] == [3, 3, 4, 4]
     delay = 1000
     assert whole_seconds(longest_ttl(delay)) + delay + RETENTION == LONGEST_ITEM
 

@@ -2,6 +2,7 @@
 
 FIRST = {
     "followed": 10,
+    "take_before_the_end": 8,
     "told nothing": 1,
     "memory-PushesAreForgotten": 2,
     "sqlite-PushesAreForgotten": 6,

@@ -1,7 +1,8 @@
 """The record of a name: the value of its item, and what it means at a certain age of the item.
 
-memcached counts in whole seconds: an item stored for n seconds is kept for n-1 to n seconds. So an item is stored for a
-second longer than its lease must last, and a lease is never shorter than its ttl.
+memcached counts whole seconds by a timer, which is always a little late: now and then it passes over a second. So an
+item stored for n seconds is kept for n-2 to n seconds. It is stored for CLOCK_SLACK longer than its lease must last,
+and no lease is shorter than its ttl unless the timer is late by a second or more.
 
 An item outlives its lease: by the lock delay, and by RETENTION. So the name keeps its last token, and a name is free
 because its record says so, not because its item is missing. Whether a lease has run out is told by the server's clock:
@@ -13,6 +14,9 @@ from enum import StrEnum
 
 from holdfast.contracts.deadlines import MICROS
 from holdfast.table.times import LATEST
+
+CLOCK_SLACK = 2
+"""By how many seconds the server's clock may run ahead while an item is stored."""
 
 RETENTION = 3600
 """For how many seconds a name keeps its last token after its last use."""
@@ -104,7 +108,7 @@ def next_token(last: int, proposal: int) -> int:
 
 def whole_seconds(micros: int) -> int:
     """Return for how many seconds an item must be stored to last for so many microseconds."""
-    return -(-micros // MICROS) + 1
+    return -(-micros // MICROS) + CLOCK_SLACK
 
 
 def seconds_of_delay(micros: int) -> int:
@@ -114,4 +118,4 @@ def seconds_of_delay(micros: int) -> int:
 
 def longest_ttl(delay: int) -> int:
     """Return the longest ttl of one grant or renewal, in microseconds, with so many seconds of lock delay."""
-    return (LONGEST_ITEM - RETENTION - delay - 1) * MICROS
+    return (LONGEST_ITEM - RETENTION - delay - CLOCK_SLACK) * MICROS

@@ -22,6 +22,7 @@ from holdfast.stores.memcached.link import MemcachedAddress
 from holdfast.stores.memcached.outcomes import FORGOTTEN, is_held_by, outcome_of
 from holdfast.stores.memcached.protocol import pack_swap
 from holdfast.stores.memcached.records import (
+    CLOCK_SLACK,
     RETENTION,
     LockRecord,
     RecordState,
@@ -129,7 +130,7 @@ class MemcachedRenewals:
                 self._known.held.pop(renewal.request_id, None)
                 return _refusal(seen, renewal)
             self._tell(seen.record)
-            item = self._prolonged(renewal, seen.record, now + seen.lease_left() - 1, now)
+            item = self._prolonged(renewal, seen.record, now + seen.lease_left() - CLOCK_SLACK, now)
             if await self._swap(renewal.name, item, seen.version, now, until):
                 return None
         raise StoreUnavailable(f"the item of {renewal.name!r} changes all the time: try again")
@@ -205,7 +206,7 @@ class MemcachedRenewals:
                 return Outcome.TAKEN_OVER
             record = replace(seen.record, owner=adjust.owner or seen.record.owner, token=max(token, adjust.raise_to))
             held = self._known.held.get(request_id)
-            lasts_until = now + seen.lease_left() - 1 if held is None else held.lasts_until
+            lasts_until = now + seen.lease_left() - CLOCK_SLACK if held is None else held.lasts_until
             if await self._swap(name, HeldItem(record, seen.version, lasts_until), seen.version, now, until):
                 return None
         raise StoreUnavailable(f"the item of {name!r} changes all the time: try again")
