@@ -11,6 +11,7 @@ from typing import TypeVar
 from holdfast.contracts.messages import (
     AcquireRequest,
     AdjustRequest,
+    Granted,
     HolderView,
     NameView,
     NotGranted,
@@ -51,7 +52,7 @@ class FaultyWire:
         self.lose: Counter[str] = Counter()
         """How many replies to "acquire", "release" and "adjust" are still to be lost, after the store has acted."""
         self.counts: Counter[str] = Counter()
-        """The number of requests to "acquire"."""
+        """The number of requests to "acquire", and of those that "granted" something."""
         self.requests: list[AcquireRequest] = []
         self.replies: list[Reply] = []
         self._push: Callable[[Notification], None] | None = None
@@ -64,6 +65,11 @@ class FaultyWire:
         """Deliver a notification to the client as if the store had sent it."""
         if self._push is not None:
             self._push(notification)
+
+    def note(self, replies: Sequence[Reply]) -> None:
+        """Record the replies to one request."""
+        self.replies += replies
+        self.counts["granted"] += any(isinstance(reply, Granted) for reply in replies)
 
     def attach(self, push: Callable[[Notification], None]) -> None:
         """Record the function that delivers notifications to the client."""
@@ -98,14 +104,14 @@ class _Tapped:
         self._wire.counts["acquire"] += 1
         self._wire.requests.append(request)
         reply = await self._store.acquire(request, until)
-        self._wire.replies.append(reply)
+        self._wire.note([reply])
         return self._carry("acquire", reply)
 
     async def acquire_many(self, requests: Sequence[AcquireRequest], until: float) -> list[Reply]:
         self._wire.counts["acquire"] += 1
         self._wire.requests += requests
         replies = await self._store.acquire_many(requests, until)
-        self._wire.replies += replies
+        self._wire.note(replies)
         return self._carry("acquire", replies)
 
     async def release(self, release: ReleaseRequest, until: float) -> Outcome:
