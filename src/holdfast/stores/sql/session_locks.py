@@ -180,9 +180,10 @@ class SessionLockStore:
         return min(ttl, self._locks.longest_ttl)
 
     def _drop(self, request_id: str, held: HeldLock) -> None:
+        """Close the session of a lock, unless the lock is released already: then the session serves others."""
         if self._held.by_id.get(request_id) is held:
             del self._held.by_id[request_id]
-        self._locks.close_session(held.session)
+            self._locks.close_session(held.session)
 
     # -- renew ---------------------------------------------------------------------------------------------
 
@@ -227,11 +228,15 @@ class SessionLockStore:
     ) -> list[bool | SessionEndedError | None]:
         """Renew locks by a statement each; one whose session another thread uses just now is taken for unanswered.
 
-        All statements are sent first, so that a session that does not answer delays no other.
+        All statements are sent first, so that a session that does not answer delays no other. If all sessions are in
+        use, the first is waited for: the watch looks at it, and is soon done.
         """
         operation = object()
         try:
             claimed = [each for each in todo if self._held.try_to_claim(each[0], operation)]
+            if todo and not claimed:
+                await self._held.claim(todo[0][0], operation, until)
+                claimed = [todo[0]]
             living = [(held, ttl) for held, ttl in claimed if not held.ended]
             begun = [(held, held.session.begin_to_prolong(ttl)) for held, ttl in living]
             replies = [ended or await held.session.end_prolonging(until) for held, ended in begun]
@@ -291,6 +296,7 @@ class SessionLockStore:
             self._drop(request_id, held)
             return False
         del self._held.by_id[request_id]
+        held.ended = "the lock was released"  # for whoever claims it after this, because he waited for it
         self._locks.put_back(held.session)
         return True
 
