@@ -11,6 +11,7 @@ from holdfast.contracts.messages import Notification, NotificationKind
 from holdfast.core.lease import CoreLease
 from holdfast.core.notifications import GAP_SPREAD, Notifications
 from holdfast.core.renewer import Renewer
+from holdfast.core.session import ASKED_AGAIN_FOR
 from holdfast.runtimes import clocks
 from tests import virtual
 from tests.hazards.helpers import disturbed
@@ -114,3 +115,42 @@ def test_a_planted_bug_is_found(
     monkeypatch.setattr(owner, name, bug)
     with pytest.raises((AssertionError, IndexError)):
         promise()
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_an_extension_survives_a_connection_that_was_just_closed(failures: int) -> None:
+    """A request that fails at once is sent again, and the deadline counts from the first one."""
+    left = failures
+
+    async def hook(operation: str, done: bool) -> None:
+        nonlocal left
+        if operation == "renew" and not done and left:
+            left -= 1
+            raise StoreUnavailable("the server closed the connection")
+
+    async def main() -> None:
+        async with AsyncClient(store=disturbed(virtual.source(), hook)) as client:
+            lease = await client.lock("name", ttl=TTL).acquire()
+            assert await lease.extend(2 * TTL) > 1.9 * TTL
+            assert left == 0
+
+    virtual.run(main)
+
+
+def test_an_extension_that_nobody_answers_ends_soon() -> None:
+    """It is not repeated for longer than a moment, and nothing has changed."""
+
+    async def hook(operation: str, done: bool) -> None:
+        if operation == "renew" and not done:
+            raise StoreUnavailable("nobody listens")
+
+    async def main() -> None:
+        async with AsyncClient(store=disturbed(virtual.source(), hook)) as client:
+            lease = await client.lock("name", ttl=TTL).acquire()
+            began = clocks.steady()
+            with pytest.raises(StoreUnavailable, match="nobody listens"):
+                await lease.extend(2 * TTL)
+            assert clocks.steady() - began <= ASKED_AGAIN_FOR
+            assert lease.remaining() <= TTL
+
+    virtual.run(main)

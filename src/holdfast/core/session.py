@@ -25,6 +25,9 @@ from holdfast.errors import StoreError, UsageError, Wait
 
 log = logging.getLogger("holdfast")
 
+ASKED_AGAIN_FOR = 0.1
+"""For how many seconds an extension is repeated: a connection that the server has closed just now fails at once."""
+
 NO_LINGER = (
     "linger is not available: this store cannot tell this client that another client waits. Make the lock without "
     "linger, or use another store, such as redis://host."
@@ -160,7 +163,9 @@ class Session(StoreAccess):
         ttls = [lease.ttl if ttl is None else micros(ttl) for lease in leases]
         renewals = [lease.renewal(each) for lease, each in zip(leases, ttls, strict=True)]
         request_timeout = self.request_timeout(min(renewal.ttl for renewal in renewals))
-        replies = await self.store.renew(renewals, sent + request_timeout)
+        replies = await self.insist(
+            lambda until: self.store.renew(renewals, until), sent + request_timeout, sent + ASKED_AGAIN_FOR
+        )
         for lease, each, renewal, reply in zip(leases, ttls, renewals, replies, strict=True):
             if reply is not None:
                 self.renewer.lose(lease, why_refused(reply, renewal))
