@@ -18,6 +18,10 @@ ALLOWED: dict[str, str] = {
 }
 
 
+SHOWN = 25
+"""How many lines of a failed test are shown."""
+
+
 def complaints(report: Path) -> list[str]:
     """Return a message for each skip in the report that is not allowed, and for a report without tests that ran."""
     try:
@@ -33,6 +37,19 @@ def complaints(report: Path) -> list[str]:
     if len(cases) == len(skipped):
         found.append(f"{report} contains no test that ran: check the arguments of pytest.")
     return found
+
+
+def failures(report: Path) -> list[str]:
+    """Return the end of what each failed test of a report says; nothing if the report cannot be read."""
+    try:
+        cases = list(ET.parse(report).iter("testcase"))  # noqa: S314 - our own pytest wrote it
+    except (OSError, ET.ParseError):
+        return []
+    found = [(case, each) for case in cases for kind in ("failure", "error") if (each := case.find(kind)) is not None]
+    return [
+        f"-- {report.stem}, {_test_id(case)}:\n" + "\n".join((each.text or "").splitlines()[-SHOWN:]) + "\n"
+        for case, each in found
+    ]
 
 
 def _test_id(case: ET.Element) -> str:

@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from scripts.check_skips import complaints
+from scripts.check_skips import complaints, failures
 
 VERSIONS = ("3.11", "3.12", "3.13")
 OLDEST_CLIENTS = {"3.12": ("redis==6.0.0", "hiredis==3.2.0")}
@@ -132,6 +132,8 @@ def main(arguments: Sequence[str]) -> int:
         failed.append(f"no test is selected by {' '.join(arguments)}")
     if not arguments and subprocess.run([sys.executable, "-m", "models.run"], check=False).returncode:
         failed.append("models")
+    for session in sessions:  # once more at the end, where whoever reads the log looks first
+        print("".join(failures(session.report)), end="")
     print(f"failed: {', '.join(failed)}" if failed else "everything passed")
     return 1 if failed else 0
 
