@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from holdfast.contracts.cells import Cell
 from holdfast.contracts.deadlines import seconds
 from holdfast.contracts.messages import AcquireRequest, Notification, Queued, RenewRequest
 from holdfast.contracts.store import Capabilities
@@ -19,7 +20,9 @@ SWEEP_AT_MOST = 500
 def capabilities_of(rules: SqlRules) -> Capabilities:
     """Return the capabilities of the SQL store with these rules."""
     max_ttl = seconds(rules.longest_ttl) if rules.guarded else float("inf")
-    return Capabilities(min_ttl=0.05, queue=True, weights=True, local=False, max_ttl=max_ttl, multi_acquire=True)
+    return Capabilities(
+        min_ttl=0.05, queue=True, weights=True, local=False, max_ttl=max_ttl, multi_acquire=True, cells=True
+    )
 
 
 class DirectSqlDatabase:
@@ -70,6 +73,18 @@ class DirectSqlDatabase:
     async def sweep(self, after: str, until: float) -> str:
         """Delete old rows among some that follow a name."""
         return await self._call(lambda server: server.sweep(after, SWEEP_AT_MOST, RETENTION), until)
+
+    async def read_cell(self, name: str, until: float) -> Cell:
+        """Return a cell."""
+        return await self._call(lambda server: server.read_cell(name), until)
+
+    async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:  # noqa: ARG002 - kept for ever
+        """Write a cell if it has this version."""
+        return await self._call(lambda server: server.write_cell(name, value, version), until)
+
+    async def sweep_cells(self, after: str, until: float) -> str:  # noqa: ARG002 - kept for ever
+        """Remove nothing."""
+        return ""
 
     async def end_quarantine(self, until: float) -> float:
         """End the quarantine at once."""

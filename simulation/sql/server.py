@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from holdfast.contracts.cells import Cell
 from holdfast.contracts.messages import AcquireRequest, Notification, NotificationKind, Queued, RenewRequest
 from holdfast.stores import table_codec
 from holdfast.stores.sql.database import SqlSnapshot, SqlWrite
@@ -50,10 +51,13 @@ class SqlData:
 
     rows: dict[str, SqlRow] = field(default_factory=dict[str, SqlRow])
     meta: SqlMeta = field(default_factory=SqlMeta)
+    cells: dict[str, tuple[bytes, int]] = field(default_factory=dict[str, tuple[bytes, int]])
+    """By name: the value, and the version."""
+    cell_writes: int = 0
 
     def copy(self) -> "SqlData":
         """Return a copy, which later changes leave as it is."""
-        return SqlData(dict(self.rows), replace(self.meta))
+        return SqlData(dict(self.rows), replace(self.meta), dict(self.cells), self.cell_writes)
 
 
 class SqlServer:
@@ -301,6 +305,20 @@ class SqlServer:
         for name in [each for each in looked_at if rows[each].idle_after < before]:
             meta.floor = max(meta.floor, rows.pop(name).counter)
         return looked_at[-1] if len(looked_at) == most else ""
+
+    def read_cell(self, name: str) -> Cell:
+        """Return a cell."""
+        return Cell(*self.data.cells.get(name, (b"", 0)), self._clock())
+
+    def write_cell(self, name: str, value: bytes, version: int) -> Cell:
+        """Write a cell if it has this version."""
+        if self.read_cell(name).version != version:
+            return self.read_cell(name)
+        self.data.cells.pop(name, None)
+        if value:
+            self.data.cell_writes += 1
+            self.data.cells[name] = value, self.data.cell_writes
+        return replace(self.read_cell(name), written=True)
 
     def end_quarantine(self, rules: SqlRules) -> float:
         """End the quarantine at once; return for how many seconds it would still have lasted."""

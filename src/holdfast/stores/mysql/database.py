@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
+from holdfast.contracts.cells import Cell
 from holdfast.contracts.deadlines import MICROS, micros
 from holdfast.contracts.messages import AcquireRequest, Notification, Queued, RenewRequest
 from holdfast.contracts.runtime import Runtime
@@ -26,6 +27,9 @@ SWEEP_AT_MOST = 500
 
 MESSAGE_RETENTION = 600_000_000
 """How long a message stays that nobody reads, in microseconds."""
+
+REMOVED_FOR = 3_600_000_000
+"""For how long the row of a removed cell stays, in microseconds."""
 
 BATCH = 100
 """How many leases are renewed in one transaction."""
@@ -116,11 +120,14 @@ class MySqlDatabase:
 
     def _snapshot(self, result: MySqlResult, names: Sequence[str]) -> SqlSnapshot:
         if not result.rows:
-            raise StoreUnavailable(f"{self._deployment.title()}: the table of the settings is empty; make a new client")
+            raise self._no_settings()
         snapshot = read_snapshot(result, names)
         if self._unguarded:
             snapshot.quarantined_until = 0
         return snapshot
+
+    def _no_settings(self) -> StoreUnavailable:
+        return StoreUnavailable(f"{self._deployment.title()}: the table of the settings is empty; make a new client")
 
     async def names(self, prefix: str, after: str, most: int, until: float) -> list[str]:
         """Return names in use."""
@@ -207,6 +214,48 @@ class MySqlDatabase:
             forget = self._do.forget([read_text(each[0]) for each in old], RETENTION, counter)
             await self._run([BEGIN, self._do.raise_floor(counter), forget, COMMIT], until)
         return last
+
+    # -- cells ---------------------------------------------------------------------------------------------
+
+    async def read_cell(self, name: str, until: float) -> Cell:
+        """Return a cell."""
+        return self._cell((await self._run_on_cells([self._do.read_cell(name)], until))[0])
+
+    async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:
+        """Write a cell if it has this version. The row of a removed one stays, so that its version does not recur."""
+        make = [] if version else [self._do.make_cell(name, REMOVED_FOR)]
+        write = self._do.write_cell(name, value, version, keep if value else REMOVED_FOR)
+        *_, written, found = await self._run_on_cells([*make, write, self._do.read_cell(name)], until)
+        cell = self._cell(found)
+        if not written.changed:
+            return cell
+        return Cell(value, written.last_id if value else 0, cell.now, written=True)
+
+    async def sweep_cells(self, after: str, until: float) -> str:
+        """Remove cells whose time is over among some that follow a name."""
+        found = (await self._run([self._do.next_cell(after, SWEEP_AT_MOST)], until))[0].rows
+        last = read_text(found[0][0]) if found else ""
+        old = (await self._run([self._do.old_cells(after, last, SWEEP_AT_MOST)], until))[0].rows
+        if old:
+            version = max(int(each[1]) for each in old)
+            forget = self._do.forget_cells([read_text(each[0]) for each in old], version)
+            await self._run([BEGIN, self._do.raise_floor(version), forget, COMMIT], until)
+        return last
+
+    async def _run_on_cells(self, statements: Sequence[str], until: float) -> list[MySqlResult]:
+        """Run statements; if the tables are those of an earlier Holdfast, without cells, make what is missing first."""
+        try:
+            return await self._link.run(statements, until)
+        except MySqlServerError as error:
+            if error.code == MISSING:
+                await self._make_tables(until)
+        return await self._run(statements, until)
+
+    def _cell(self, result: MySqlResult) -> Cell:
+        if not result.rows:
+            raise self._no_settings()
+        at, version, value = result.rows[0]
+        return Cell(bytes(value), int(version), int(at)) if value else Cell(b"", 0, int(at))
 
     # -- statements ----------------------------------------------------------------------------------------
 

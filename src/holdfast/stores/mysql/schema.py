@@ -74,6 +74,7 @@ def grants(schema: str, prefix: str, role: str) -> str:
         "$names": "SELECT, INSERT, UPDATE, DELETE",
         "$meta": "SELECT, INSERT, UPDATE",
         "$messages": "SELECT, INSERT, DELETE",
+        "$cells": "SELECT, INSERT, UPDATE, DELETE",
     }
     store = "".join(f"GRANT {right} ON {expand(table, schema, prefix)} TO {user};\n" for table, right in rights.items())
     return store + fences_grants("mysql", fences_table(schema, prefix), role)

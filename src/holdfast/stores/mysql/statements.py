@@ -110,6 +110,20 @@ SEND = (
 """Leaves a message after the write of its row, or after another message of the row: each changes one row, or none."""
 
 
+READ_CELL = "SELECT $now, c.version, c.value FROM $meta AS m LEFT JOIN $cells AS c ON c.name = %(name)s WHERE m.one = 1"
+
+MAKE_CELL = (
+    "INSERT IGNORE INTO $cells SELECT %(name)s, GREATEST($now, m.floor), '', $now + %(keep)d FROM $meta AS m "
+    "WHERE m.one = 1 LOCK IN SHARE MODE"
+)
+"""Makes the row of a removed cell if there is none. It locks the row of the floor, as MAKE does."""
+
+WRITE_CELL = (
+    "UPDATE $cells SET version = LAST_INSERT_ID(version + 1), value = %(value)s, kept_until = %(until)s "
+    "WHERE name = %(name)s AND %(if)s"
+)
+
+
 class MySqlStatements:
     """The statements on the tables of one prefix."""
 
@@ -135,6 +149,16 @@ class MySqlStatements:
             "WHERE one = 1 AND quarantined_until > $now + GREATEST(longest_ttl, %d)"
         )
         self.clock = make("SELECT $now")
+        self._read_cell, self._make_cell, self._write_cell = make(READ_CELL), make(MAKE_CELL), make(WRITE_CELL)
+        self._kept_until = make("$now + %d")
+        self._next_cell = make("SELECT name FROM $cells WHERE name > %s ORDER BY name LIMIT 1 OFFSET %d")
+        self._old_cells = make(
+            "SELECT name, version FROM $cells WHERE name > %s%s AND kept_until BETWEEN 1 AND $now "
+            "ORDER BY name LIMIT %d"
+        )
+        self._forget_cells = make(
+            "DELETE FROM $cells WHERE name IN (%s) AND kept_until BETWEEN 1 AND $now AND version <= %d"
+        )
         self.end_quarantine = make("UPDATE $meta SET quarantined_until = $now WHERE quarantined_until > $now")
         self._names = make(
             "SELECT name FROM $names WHERE idle_after > $now AND name > %s AND name >= %s AND name < %s "
@@ -231,6 +255,37 @@ class MySqlStatements:
         """Return names in use that start with a prefix. No UTF-8 has a byte 255, so that one is after all of them."""
         start = prefix.encode()
         return self._names % (text(after), text(prefix), raw(start + b"\xff"), most)
+
+    # -- cells -------------------------------------------------------------------------------------------------
+
+    def read_cell(self, name: str) -> str:
+        """Return the time, and a cell."""
+        return self._read_cell % {"name": text(name)}
+
+    def make_cell(self, name: str, keep: int) -> str:
+        """Make the row of a removed cell if there is none."""
+        return self._make_cell % {"name": text(name), "keep": keep}
+
+    def write_cell(self, name: str, value: bytes, version: int, keep: int) -> str:
+        """Write a cell that has this version (0: that is removed)."""
+        return self._write_cell % {
+            "name": text(name),
+            "value": raw(value),
+            "until": self._kept_until % keep if keep else "0",
+            "if": f"version = {version} AND value <> ''" if version else "value = ''",
+        }
+
+    def next_cell(self, after: str, most: int) -> str:
+        """Return the last of the next names of cells, if there are `most`."""
+        return self._next_cell % (text(after), most - 1)
+
+    def old_cells(self, after: str, last: str, most: int) -> str:
+        """Return the cells whose time is over, after a name and up to the last one, and their versions."""
+        return self._old_cells % (text(after), f" AND name <= {text(last)}" if last else "", most)
+
+    def forget_cells(self, names: Iterable[str], version: int) -> str:
+        """Delete cells whose time is over, and whose versions are no larger than this one."""
+        return self._forget_cells % (texts(names), version)
 
     # -- old rows ----------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from holdfast.contracts.cells import Cell
 from holdfast.contracts.deadlines import MICROS, micros
 from holdfast.contracts.messages import AcquireRequest, Notification, Queued, RenewRequest
 from holdfast.contracts.runtime import Runtime
@@ -36,8 +37,8 @@ log = logging.getLogger("holdfast")
 SWEEP_AT_MOST = 500
 """How many rows one sweep looks at."""
 
-MISSING = frozenset({"42P01", "3F000"})
-"""The states of a server that has no tables of Holdfast."""
+MISSING = frozenset({"42P01", "3F000", "42883"})
+"""The states of a server that has no tables of Holdfast, or lacks what a later version has added."""
 
 
 class PgDatabase:
@@ -154,6 +155,28 @@ class PgDatabase:
         params = (text(after), b"%d" % SWEEP_AT_MOST, b"%d" % RETENTION)
         return names_of(await self._run(self._do.sweep, params, until))[0]
 
+    async def read_cell(self, name: str, until: float) -> Cell:
+        """Return a cell."""
+        return _cell(await self._run_on_cells(self._do.read_cell, (text(name),), until))
+
+    async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:
+        """Write a cell if it has this version."""
+        params = (text(name), value.hex().encode(), b"%d" % version, b"%d" % keep)
+        return _cell(await self._run_on_cells(self._do.write_cell, params, until))
+
+    async def sweep_cells(self, after: str, until: float) -> str:
+        """Remove cells whose time is over among some that follow a name."""
+        return names_of(await self._run(self._do.sweep_cells, (text(after), b"%d" % SWEEP_AT_MOST), until))[0]
+
+    async def _run_on_cells(self, statement: PgStatement, params: Params, until: float) -> Table:
+        """Run a statement; if the tables are those of an earlier Holdfast, without cells, add what is missing first."""
+        try:
+            return await self._link.execute(statement, params, until)
+        except PgServerError as error:
+            if error.state in MISSING:
+                await self._make_tables(until)
+        return await self._run(statement, params, until)
+
     async def end_quarantine(self, until: float) -> float:
         """End the quarantine at once."""
         await self.read([""], until)  # one that was not noticed yet begins now
@@ -214,3 +237,8 @@ class PgDatabase:
                 f"{self._deployment.title()}: the tables have layout {layout}, and this version of Holdfast uses "
                 f"layout {LAYOUT}; use the same version of Holdfast everywhere, or another prefix"
             )
+
+
+def _cell(table: Table) -> Cell:
+    at, version, value, *written = table[0]
+    return Cell(bytes.fromhex((value or b"").decode()), int(version or 0), int(at or 0), written == [TRUE])

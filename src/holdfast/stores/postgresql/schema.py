@@ -39,6 +39,8 @@ FUNCTIONS = (
     "release(text, text, bigint, boolean)",
     "renew(text[], text[], bigint[], bigint[])",
     "sweep(text, integer, bigint)",
+    "write_cell(text, text, bigint, bigint)",
+    "sweep_cells(text, integer)",
 )
 
 
@@ -79,5 +81,6 @@ def grants(schema: str, prefix: str, role: str) -> str:
     """Return the SQL that gives a role the least rights that a client needs."""
     usage = f"GRANT USAGE ON SCHEMA {quote(schema)} TO {quote(role)};\n" if schema else ""
     tables = expand("GRANT SELECT, INSERT, UPDATE, DELETE ON @names TO ", schema, prefix) + f"{quote(role)};\n"
+    tables += expand("GRANT SELECT, INSERT, UPDATE, DELETE ON @cells TO ", schema, prefix) + f"{quote(role)};\n"
     meta = expand("GRANT SELECT, UPDATE ON @meta TO ", schema, prefix) + f"{quote(role)};\n"
     return usage + tables + meta + fences_grants("postgresql", fences_table(schema, prefix), role)

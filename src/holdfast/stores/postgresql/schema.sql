@@ -1,7 +1,8 @@
 -- The tables and functions of Holdfast in PostgreSQL. Times are microseconds since 1970 by the database's clock.
 -- `@` stands for the schema and the prefix of all names, `@now` for the clock, `@started` for when the server started,
 -- `@timeline` for the timeline, which changes when a standby is promoted or a backup is restored.
--- Every change of this file raises LAYOUT in schema.py.
+-- A change of what is here already raises LAYOUT in schema.py. What is only added does not: an earlier Holdfast does not
+-- look at it, and this one makes it when it is first missed.
 
 -- One row a name; see SqlRow in ../sql/rows.py. No column but the name has an index, so that updates stay on their page.
 CREATE TABLE IF NOT EXISTS @names (
@@ -418,5 +419,63 @@ BEGIN
     )
     SELECT max(counter) INTO highest FROM gone;
     UPDATE @meta SET floor = highest WHERE floor < highest;
+    RETURN coalesce(last_name, '');
+END $$;
+
+-- Cells: contracts/cells.py. Every write takes the next number as the version, which no row ever had. A cell that nobody
+-- writes may be removed after `kept_until`; 0: never.
+CREATE TABLE IF NOT EXISTS @cells (
+    name       text COLLATE "C" PRIMARY KEY,
+    version    bigint GENERATED ALWAYS AS IDENTITY,
+    value      bytea  NOT NULL,
+    kept_until bigint NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
+
+-- Write a cell that has this version: SqlDatabase.write_cell. Values are hexadecimal. Returns the cell as it is then.
+CREATE OR REPLACE FUNCTION @write_cell(
+    in_name text, in_value text, in_version bigint, in_keep bigint,
+    OUT at bigint, OUT version_found bigint, OUT value_found text, OUT written boolean
+) LANGUAGE plpgsql AS $$
+DECLARE
+    until bigint := CASE in_keep WHEN 0 THEN 0 ELSE @now + in_keep END;
+BEGIN
+    PERFORM @wait_for_log();
+    IF in_version = 0 AND in_value <> '' THEN
+        INSERT INTO @cells AS c (name, value, kept_until) VALUES (in_name, decode(in_value, 'hex'), until)
+        ON CONFLICT DO NOTHING RETURNING c.version INTO version_found;
+    ELSIF in_value <> '' THEN
+        UPDATE @cells AS c SET version = DEFAULT, value = decode(in_value, 'hex'), kept_until = until
+        WHERE c.name = in_name AND c.version = in_version
+        RETURNING c.version INTO version_found;
+    ELSE
+        DELETE FROM @cells AS c WHERE c.name = in_name AND c.version = in_version;
+    END IF;
+    written := FOUND;
+    at := @now;
+    value_found := in_value;
+    IF NOT written THEN
+        SELECT c.version, encode(c.value, 'hex') INTO version_found, value_found FROM @cells AS c WHERE c.name = in_name;
+        written := in_version = 0 AND in_value = '' AND NOT FOUND;
+    END IF;
+END $$;
+
+-- Remove cells whose time is over, among some that follow a name: SqlDatabase.sweep_cells. Returns the last name that was
+-- looked at; empty if these were the last cells.
+CREATE OR REPLACE FUNCTION @sweep_cells(in_after text, in_most integer) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    last_name text;
+BEGIN
+    PERFORM @wait_for_log();
+    SELECT max(name) INTO last_name FROM (
+        SELECT name FROM @cells WHERE name > in_after ORDER BY name LIMIT in_most
+    ) AS next HAVING count(*) = in_most;
+    WITH old AS (
+        SELECT name FROM @cells
+        WHERE name > in_after AND (last_name IS NULL OR name <= last_name) AND kept_until BETWEEN 1 AND @now
+        ORDER BY name
+        FOR UPDATE SKIP LOCKED
+    )
+    DELETE FROM @cells AS c USING old WHERE c.name = old.name AND c.kept_until BETWEEN 1 AND @now;
     RETURN coalesce(last_name, '');
 END $$;

@@ -47,6 +47,15 @@ class PgStatements:
             "SELECT name FROM @names WHERE idle_after > @now AND name > $1 AND name >= $2 AND starts_with(name, $2) "
             "ORDER BY name LIMIT $3",
         )
+        self.read_cell = make(
+            "read_cell",
+            "SELECT @now, c.version, encode(c.value, 'hex') "
+            "FROM (SELECT $1::text AS name) AS wanted LEFT JOIN @cells AS c ON c.name = wanted.name",
+        )
+        self.write_cell = make(
+            "write_cell", "SELECT at, version_found, value_found, written FROM @write_cell($1, $2, $3, $4)"
+        )
+        self.sweep_cells = make("sweep_cells", "SELECT @sweep_cells($1, $2)")
         self.look = make("look", "SELECT layout, longest_ttl FROM @meta")
         self.lengthen = make("lengthen", "UPDATE @meta SET longest_ttl = $1 WHERE longest_ttl < $1")
         self.end_quarantine = make(

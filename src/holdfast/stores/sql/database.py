@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from holdfast.contracts.cells import Cell
 from holdfast.contracts.messages import AcquireRequest, Notification, Queued, RenewRequest
 from holdfast.stores.sql.rows import SqlRow
 
@@ -111,6 +112,21 @@ class SqlDatabase(Protocol):
         """Delete old rows among some that follow the name `after`, and raise the floor to their counters.
 
         Return the last name that was looked at; empty if these were the last rows.
+        """
+        ...
+
+    async def read_cell(self, name: str, until: float) -> Cell:
+        """Return a cell: contracts/cells.py."""
+        ...
+
+    async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:
+        """Write a cell if it has this version: contracts/cells.py."""
+        ...
+
+    async def sweep_cells(self, after: str, until: float) -> str:
+        """Remove cells whose time is over, among some that follow the name `after`.
+
+        Return the last name that was looked at; empty if these were the last cells.
         """
         ...
 

@@ -8,10 +8,11 @@ a second at most. All ways are atomic at one instant of the database's clock: no
 the write.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from holdfast.contracts.cells import Cell
 from holdfast.contracts.messages import (
     AcquireRequest,
     Granted,
@@ -58,8 +59,9 @@ class SqlStore(TabledStore):
         self._title = title
         self._runtime = runtime
         self._database = database
-        self._swept = ""
-        self._sweep_at = runtime.now() + SWEEP_ON * (1 + runtime.random())
+        first = runtime.now() + SWEEP_ON * (1 + runtime.random())
+        self._rows = _Sweep(runtime, database.sweep, first)
+        self._cells = _Sweep(runtime, database.sweep_cells, first)
 
     def identity(self) -> str:
         """Return the title, which names the database."""
@@ -103,7 +105,7 @@ class SqlStore(TabledStore):
                 outcome = Outcome.RELEASED
             else:
                 outcome = await self._take(snapshot, lambda steps: steps.on(release.name).release(release), until)
-        await self._sweep(until)
+        await self._rows.go_on(until)
         return outcome
 
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
@@ -172,16 +174,38 @@ class SqlStore(TabledStore):
         """End the quarantine of the database."""
         return await self._database.end_quarantine(until)
 
-    async def _sweep(self, until: float) -> None:
-        """Now and then, delete some rows that nobody has used for long. What fails is tried again later."""
+    # -- cells ---------------------------------------------------------------------------------------------
+
+    async def read_cell(self, name: str, until: float) -> Cell:
+        """Return a cell."""
+        return await self._database.read_cell(name, until)
+
+    async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:
+        """Write a cell if it has this version."""
+        cell = await self._database.write_cell(name, value, version, keep, until)
+        await self._cells.go_on(until)
+        return cell
+
+
+class _Sweep:
+    """One client's search for rows that nobody has used for long, a part of them at a time."""
+
+    def __init__(self, runtime: Runtime, sweep: Callable[[str, float], Coroutine[Any, Any, str]], at: float) -> None:
+        self._runtime = runtime
+        self._sweep = sweep
+        self._after = ""
+        self._at = at
+
+    async def go_on(self, until: float) -> None:
+        """Now and then, delete some of them. What fails is tried again later."""
         now = self._runtime.now()
-        if now < self._sweep_at:
+        if now < self._at:
             return
-        self._sweep_at = now + SWEEP_EVERY
+        self._at = now + SWEEP_EVERY
         with suppress(StoreError):
-            self._swept = await self._database.sweep(self._swept, until)
-            if self._swept:
-                self._sweep_at = now + SWEEP_ON
+            self._after = await self._sweep(self._after, until)
+            if self._after:
+                self._at = now + SWEEP_ON
 
 
 def _run(snapshot: SqlSnapshot, work: Callable[[Steps], T], *, queues: bool) -> tuple[T, SqlWrite]:
