@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.contracts.store import StoreSource
-from holdfast.stores.ordered.store import CAPABILITIES
+from holdfast.stores.ordered.store import WITH_CELLS
 from holdfast.stores.urls import store_source
 from holdfast.testing.conformance import StoreConformance
 from tests.servers import EtcdEnsemble, EtcdServer
@@ -12,7 +12,7 @@ from tests.servers import EtcdEnsemble, EtcdServer
 class TestServer(StoreConformance):
     """`etcd://`."""
 
-    capabilities = CAPABILITIES
+    capabilities = WITH_CELLS
 
     @pytest.fixture
     def source(self, etcd_server: EtcdServer) -> StoreSource:
@@ -23,7 +23,7 @@ class TestServer(StoreConformance):
 class TestEnsemble(StoreConformance):
     """Three servers."""
 
-    capabilities = CAPABILITIES
+    capabilities = WITH_CELLS
 
     @pytest.fixture
     def source(self, etcd_ensemble: EtcdEnsemble) -> StoreSource:

@@ -64,9 +64,10 @@ def test_a_renewal_whose_reply_was_lost_is_repeated(memcached_server: MemcachedS
         async def scene(kit: Kit) -> None:
             here, there = client_at(kit, url_of(proxy)), kit.client()
             lease = await here.lock("name", ttl=5.0).acquire()
-            proxy.swallow(containing=b" held ")
+            proxy.swallow(None, containing=b" held ")
             with pytest.raises(OutcomeUnknown):
                 await lease.extend(LONG)
+            proxy.heal()
             assert await lease.extend(LONG) > LONG / 2
             assert (await there.inspect("name")).holders[0].ttl == LONG
             assert await lease.release() is Outcome.RELEASED

@@ -80,8 +80,8 @@ class KazooClient:
     def set_async(self, path: str, value: bytes, version: int = -1) -> AsyncResult:
         """Change the data of a node if the version matches; return its Stat."""
 
-    def delete_async(self, path: str) -> AsyncResult:
-        """Remove a node."""
+    def delete_async(self, path: str, version: int = -1) -> AsyncResult:
+        """Remove a node if the version matches."""
 
     def transaction(self) -> TransactionRequest:
         """Begin a transaction."""

@@ -13,15 +13,15 @@ from holdfast.stores.etcd.options import EtcdDeployment, deployment_of
 
 if TYPE_CHECKING:
     from holdfast.stores.etcd.directory import EtcdDirectory
-    from holdfast.stores.ordered.store import OrderedStore
+    from holdfast.stores.ordered.store import OrderedCellStore
 
 
 def etcd_url_source(parts: SplitResult) -> StoreSource:
     """Return the source of stores for an etcd URL. Raises UsageError if the URL can't be understood."""
-    from holdfast.stores.ordered.store import CAPABILITIES
+    from holdfast.stores.ordered.store import WITH_CELLS
 
     deployment = deployment_of(parts)
-    return StoreSource(deployment.title(), CAPABILITIES, partial(_store, deployment))
+    return StoreSource(deployment.title(), WITH_CELLS, partial(_store, deployment))
 
 
 def etcd_directory(deployment: EtcdDeployment, runtime: Runtime) -> "EtcdDirectory":
@@ -39,7 +39,8 @@ def etcd_directory(deployment: EtcdDeployment, runtime: Runtime) -> "EtcdDirecto
     raise UsageError(f"the etcd store does not run on {runtime.form}: use threads or asyncio")
 
 
-def _store(deployment: EtcdDeployment, runtime: Runtime) -> "OrderedStore":
-    from holdfast.stores.ordered.store import CAPABILITIES, OrderedStore
+def _store(deployment: EtcdDeployment, runtime: Runtime) -> "OrderedCellStore":
+    from holdfast.stores.ordered.store import OrderedCellStore
 
-    return OrderedStore(runtime, etcd_directory(deployment, runtime), CAPABILITIES)
+    directory = etcd_directory(deployment, runtime)
+    return OrderedCellStore(runtime, directory, directory.cells)

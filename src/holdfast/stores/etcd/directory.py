@@ -9,6 +9,7 @@ watches of waiters.
 from holdfast.contracts.runtime import Runtime
 from holdfast.guard import Guard
 from holdfast.stores.etcd import requests
+from holdfast.stores.etcd.cells import EtcdCells
 from holdfast.stores.etcd.changes import EtcdChanges
 from holdfast.stores.etcd.entry_watches import EtcdEntryWatches
 from holdfast.stores.etcd.errors import LeaseGone
@@ -42,6 +43,7 @@ class EtcdDirectory:
         sessions = EtcdSessions(runtime, watches, keys, deployment.session_timeout, self._forget)
         reads = EtcdReads(runtime, gateway, keys, sessions)
         changes = EtcdChanges(runtime, gateway, keys, sessions, reads)
+        self.cells = EtcdCells(runtime, gateway, keys)
         self._sessions = sessions
         self._changes = changes
         self._entry_watches = EtcdEntryWatches(runtime, keys, watches, sessions)

@@ -175,7 +175,12 @@ def _result(address: EtcdAddress, answer: EtcdReply) -> Said:
             f"the server at {address} is not an etcd server (status {answer.status}); check the host and the port"
         )
     result = answer.said.get("result", answer.said)  # a keepalive replies with a stream of one object
-    return cast("Said", result) if isinstance(result, dict) else {}
+    if not isinstance(result, dict):
+        return {}
+    said = cast("Said", result)
+    if answer.date:
+        said["date"] = answer.date  # etcd's own replies have no such field
+    return said
 
 
 MakeLink = Callable[[Runtime, EtcdDeployment], EtcdLink]

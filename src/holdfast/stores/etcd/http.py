@@ -31,7 +31,19 @@ SAFE = re.compile(r"[\x20-\x7e]*")
 class HttpConversation:
     """The conversation on one connection: one request at a time, and its reply."""
 
-    __slots__ = ("_any", "_body", "_came", "_chunked", "_closed", "_done", "_host", "_left", "_status", "_stays")
+    __slots__ = (
+        "_any",
+        "_body",
+        "_came",
+        "_chunked",
+        "_closed",
+        "_date",
+        "_done",
+        "_host",
+        "_left",
+        "_status",
+        "_stays",
+    )
 
     def __init__(self, address: EtcdAddress) -> None:
         """Begin a conversation with a server."""
@@ -51,6 +63,7 @@ class HttpConversation:
         """Expect another reply."""
         self._done = True
         self._status = 0
+        self._date = ""
         self._chunked = False
         self._left: int | None = None
         """How many bytes of the body are still to come. None: all until the server closes the connection."""
@@ -81,10 +94,10 @@ class HttpConversation:
         """Return the reply once it is complete, else None. Raises BROKEN."""
         if not self._advance():
             return None
-        said, status = _read(bytes(self._body)), self._status
+        reply = EtcdReply(self._status, _read(bytes(self._body)), self._date)
         self._body.clear()
         self._forget()
-        return EtcdReply(status, said)
+        return reply
 
     def has_heard(self) -> bool:
         """Tell whether the server has ever sent anything."""
@@ -147,6 +160,7 @@ class HttpConversation:
             if not length.isdigit():
                 raise ValueError("the answer tells no length")
             self._left = int(length)
+        self._date = known.get(b"date", b"").decode("ascii", "replace")
         bounded = self._chunked or length is not None
         self._stays = self._stays and newer and bounded and b"close" not in known.get(b"connection", b"")
 

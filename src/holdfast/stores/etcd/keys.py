@@ -7,6 +7,7 @@
     <prefix>/n/<name>/s<request>    a change of the capacity, without a lease
     <prefix>/n/<name>/z             nothing; its mod_revision tells when the last contender joined
     <prefix>/n/<name>/t<request>    the tombstone of a request, which refuses its join, with a lease of 30 seconds
+    <prefix>/v/<name>               the value of a cell, as the client gave it
     <prefix>/i/<session>            the mark that the session lives, with its lease; the keys below are messages to it
 
 Names are percent-encoded, so each name is a range of its own, and one range request lists it. A value is JSON and tells
@@ -88,10 +89,15 @@ class Keys:
         """Begin all keys with `prefix` and a slash."""
         self.names = f"{prefix}/n/"
         self.channels = f"{prefix}/i/"
+        self.cells = f"{prefix}/v/"
 
     def of(self, name: str, tail: str) -> str:
         """Return the key of a name's entry, or the prefix of all its keys if `tail` is empty."""
         return f"{self.names}{_quoted(name)}/{tail}"
+
+    def cell(self, name: str) -> str:
+        """Return the key of a cell."""
+        return self.cells + _quoted(name)
 
     def channel(self, session: str) -> str:
         """Return the first key of a session, which is also the prefix of its messages."""

@@ -5,7 +5,7 @@ another connection, if no part of it was sent.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.errors import StoreUnavailable
@@ -45,6 +45,8 @@ class EtcdReply:
 
     status: int
     said: Said
+    date: str = field(default="", compare=False)
+    """The server's clock as HTTP tells it; "" if it does not."""
 
 
 class Stream(Protocol):

@@ -30,6 +30,11 @@ def put(key: str, value: str, lease: int = 0) -> Said:
     return {"request_put": {"key": encoded(key), "value": encoded(value), "lease": str(lease)}}
 
 
+def put_bytes(key: str, value: str) -> Said:
+    """Write a key that has no lease. The value is given in the gateway's encoding."""
+    return {"request_put": {"key": encoded(key), "value": value}}
+
+
 def touch_if_there(key: str, revision: int) -> Said:
     """Write a key again unchanged, if it is still the key that was created at `revision`."""
     touch = {"request_put": {"key": encoded(key), "ignore_value": True, "ignore_lease": True}}

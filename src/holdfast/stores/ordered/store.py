@@ -16,7 +16,9 @@ So the ttl bounds a holder that hangs, even if the ttl is shorter than the sessi
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+from holdfast.contracts.cells import CellStore
 from holdfast.contracts.deadlines import seconds
 from holdfast.contracts.messages import (
     AcquireRequest,
@@ -56,6 +58,8 @@ CAPABILITIES = Capabilities(
     local=False,
     span=1,
 )
+
+WITH_CELLS = replace(CAPABILITIES, cells=True)
 
 
 class OrderedStore:
@@ -183,6 +187,16 @@ class OrderedStore:
     async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
         """Revoke the leases of a name and notify their holders. Their lock delays begin."""
         return await self._inspector.revoke(name, until, token)
+
+
+class OrderedCellStore(OrderedStore):
+    """The same, with the cells that the store keeps beside the directory."""
+
+    def __init__(self, runtime: Runtime, directory: Directory, cells: CellStore) -> None:
+        """Create a store on `directory` and `cells`, which must be made for the same runtime."""
+        super().__init__(runtime, directory, WITH_CELLS)
+        self.read_cell = cells.read_cell
+        self.write_cell = cells.write_cell
 
 
 def _ignore(notification: Notification) -> None: ...

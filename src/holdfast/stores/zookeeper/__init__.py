@@ -9,7 +9,7 @@ from urllib.parse import SplitResult
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import StoreSource
 from holdfast.errors import UsageError
-from holdfast.stores.ordered.store import CAPABILITIES, OrderedStore
+from holdfast.stores.ordered.store import WITH_CELLS, OrderedCellStore
 from holdfast.stores.zookeeper.options import ZooKeeperAccess, access_of
 
 __all__ = ["zookeeper_url_source"]
@@ -29,7 +29,7 @@ def zookeeper_url_source(parts: SplitResult) -> StoreSource:
         raise UsageError("a SASL login needs pure-sasl, which is not installed: pip install 'holdfast[zookeeper-sasl]'")
     if access.sasl == "GSSAPI" and find_spec("kerberos") is None:
         raise UsageError("a login by GSSAPI needs the module kerberos, which is not installed: pip install kerberos")
-    return StoreSource(access.title, CAPABILITIES, partial(_make, access))
+    return StoreSource(access.title, WITH_CELLS, partial(_make, access))
 
 
 def _is_too_old(kazoo: str) -> bool:
@@ -37,7 +37,8 @@ def _is_too_old(kazoo: str) -> bool:
     return tuple(map(int, re.findall(r"\d+", kazoo)[:2])) < OLDEST
 
 
-def _make(access: ZooKeeperAccess, runtime: Runtime) -> OrderedStore:
+def _make(access: ZooKeeperAccess, runtime: Runtime) -> OrderedCellStore:
     from holdfast.stores.zookeeper.directory import ZooKeeperDirectory
 
-    return OrderedStore(runtime, ZooKeeperDirectory(runtime, access))
+    directory = ZooKeeperDirectory(runtime, access)
+    return OrderedCellStore(runtime, directory, directory.cells)

@@ -12,6 +12,7 @@ from holdfast.contracts.messages import Page
 from holdfast.contracts.runtime import Runtime
 from holdfast.errors import StoreError
 from holdfast.stores.ordered import Detail, Entry, Listing, Record, Watcher
+from holdfast.stores.zookeeper.cells import ZooKeeperCells
 from holdfast.stores.zookeeper.changing import ZooKeeperChanges
 from holdfast.stores.zookeeper.clock import Clock
 from holdfast.stores.zookeeper.details import ZooKeeperDetails
@@ -41,6 +42,7 @@ class ZooKeeperDirectory:
         self._joins = ZooKeeperJoins(session, nodes, reader, joined, clock=clock, now=now, title=access.title)
         self._changes = ZooKeeperChanges(session, nodes, joined, access, now)
         self._details = ZooKeeperDetails(nodes, clock)
+        self.cells = ZooKeeperCells(nodes, session, now)
         self._node_watches = NodeWatches(runtime, nodes, self._watch_registry, session.woken)
 
     # -- the session -----------------------------------------------------------------------------------------
@@ -82,6 +84,7 @@ class ZooKeeperDirectory:
         )
         self._session.contact(answers)
         await self._nodes.remove_unused(until)
+        await self.cells.remove_unused(until)
 
     def _ended(self) -> None:
         """Forget what belonged to a session that has ended."""

@@ -12,7 +12,8 @@ from holdfast.stores.ordered import Entry, Kind, Listing, Record
 from holdfast.stores.zookeeper.library import Stat
 
 CHANNELS = "~channels"
-"""The parent node of all channels. No name is encoded to this."""
+CELLS = "~cells"
+"""The parent nodes of all channels and of all cells. No name is encoded to these."""
 
 WRAP = 2**32
 """The number after which the server starts anew; it writes the upper half of its numbers as negative ones."""
