@@ -186,7 +186,7 @@ class _ClientBase:
         if not self._source.capabilities.cells:
             raise UsageError(
                 f"{self._source.title} keeps no {kind}: it keeps nothing but locks. Use another store, such as "
-                "sqlite:///path or redis://host."
+                "sqlite:///path, redis://host or postgresql://host/database."
             )
 
     def _full(self, name: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from tests.servers import EtcdServer, MemcachedServer, RedisServer, ZooKeeperServer
+from tests.servers import EtcdServer, MariaDbServer, MemcachedServer, PostgresServer, RedisServer, ZooKeeperServer
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -91,13 +91,23 @@ def test_all_examples_run_over_a_quorum(redis_five: list[RedisServer], tmp_path:
 
 
 def test_all_examples_run_over_zookeeper(zookeeper_server: ZooKeeperServer, tmp_path: Path) -> None:
-    """An ensemble has all but `linger` and cells."""
-    run_all(f"{zookeeper_server.url}/docs", tmp_path, "linger=", *CELLS)
+    """An ensemble has all but `linger`."""
+    run_all(f"{zookeeper_server.url}/docs", tmp_path, "linger=")
 
 
 def test_all_examples_run_over_etcd(etcd_server: EtcdServer, tmp_path: Path) -> None:
-    """An ensemble has all but `linger` and cells."""
-    run_all(etcd_server.url, tmp_path, "linger=", *CELLS)
+    """An ensemble has all but `linger`."""
+    run_all(etcd_server.url, tmp_path, "linger=")
+
+
+def test_all_examples_run_over_postgresql(postgres_server: PostgresServer, tmp_path: Path) -> None:
+    """A database has all that is shown."""
+    run_all(postgres_server.create_database("docs"), tmp_path)
+
+
+def test_all_examples_run_over_mysql(mariadb_server: MariaDbServer, tmp_path: Path) -> None:
+    """A database has all that is shown."""
+    run_all(f"{mariadb_server.create_database('docs')}?guard=off", tmp_path)
 
 
 def test_all_examples_run_over_memcached(memcached_server: MemcachedServer, tmp_path: Path) -> None:

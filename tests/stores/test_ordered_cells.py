@@ -8,6 +8,7 @@ import pytest
 from holdfast import Client, StoreError, StoreUnavailable
 from holdfast.contracts.cells import Cell
 from holdfast.runtimes.threads import ThreadsRuntime, drive
+from holdfast.stores.etcd.link import EtcdReply, Said
 from holdfast.stores.ordered.store import OrderedCellStore
 from holdfast.stores.urls import store_source
 from holdfast.stores.zookeeper import cells as zookeeper_cells
@@ -95,10 +96,7 @@ def test_a_gateway_without_a_clock_is_refused(etcd: Cells, monkeypatch: pytest.M
         etcd.read("cell")
 
 
-def _without_date(status: int, said: object, _date: str) -> object:
-    from holdfast.stores.etcd.link import EtcdReply
-
-    assert isinstance(said, dict)
+def _without_date(status: int, said: Said, _date: str) -> EtcdReply:
     return EtcdReply(status, said)
 
 
