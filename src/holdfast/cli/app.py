@@ -13,7 +13,9 @@ from holdfast.cli.acquisition import AnyLock, CommandOptions, retry_for
 from holdfast.cli.address import Address, find_address
 from holdfast.cli.diagnostics import Status, tell
 from holdfast.cli.hold import hold_lock
+from holdfast.cli.job_commands import change_job, forget_job, list_jobs
 from holdfast.cli.name_commands import end_quarantine, list_names, release_name, revoke_name, show_name, wait_for_name
+from holdfast.cli.once import OnceOptions, run_once
 from holdfast.cli.options import (
     AFTER_DASHES,
     AsJson,
@@ -37,9 +39,11 @@ from holdfast.cli.options import (
 from holdfast.cli.run import CommandJob, run_job
 from holdfast.cli.schema import SchemaKind, schema_sql
 from holdfast.client import DEFAULT_TTL, Client
+from holdfast.contracts.limits import RAISE, WAIT
 from holdfast.errors import HoldfastError, LockTimeout, StoreError, UsageError
 from holdfast.posix import require_posix
 from holdfast.primitives.base import TO_WAIT
+from holdfast.primitives.jobs import Job
 
 SIGPIPE = 13
 """The number of the signal, where the system has none."""
@@ -84,7 +88,9 @@ def run_app(arguments: list[str] | None = None) -> int:
 def _usage_message(error: typer.BadParameter) -> str:
     """Return the message that says what is wrong with the arguments, and which help to read."""
     path = error.ctx.command_path if error.ctx else "holdfast"
-    after = " Write `--` before the command." if path.endswith(" run") and hasattr(error, "option_name") else ""
+    after = (
+        " Write `--` before the command." if path.endswith((" run", " once")) and hasattr(error, "option_name") else ""
+    )
     what = error.format_message().rstrip(".")
     return f"{what}{'' if what.endswith('?') else '.'}{after} See `{path} --help`."
 
@@ -117,8 +123,9 @@ def holdfast(
 def run(  # noqa: PLR0917 - typer tells options from arguments by their annotations
     context: typer.Context,
     names: Annotated[
-        list[str], typer.Argument(metavar="NAME... -- COMMAND...", help="The names to lock, `--`, the command to run.")
-    ],
+        list[str] | None,
+        typer.Argument(metavar="NAME... -- COMMAND...", help="The names to lock, `--`, the command to run."),
+    ] = None,
     shell: Annotated[
         str | None, typer.Option("-c", metavar="SCRIPT", help="Run this script with /bin/sh instead of COMMAND.")
     ] = None,
@@ -134,6 +141,10 @@ def run(  # noqa: PLR0917 - typer tells options from arguments by their annotati
     ] = 0.0,
     lock_delay: LockDelay = 0.0,
     grace: Annotated[float, typer.Option(min=0, help="Seconds from SIGTERM to SIGKILL if the lease is lost.")] = 10.0,
+    done: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Run the command once for this key; others wait until it is done."),
+    ] = None,
     conflict_status: ConflictStatus = Status.NOT_GRANTED,
     url: Url = None,
     url_file: UrlFile = None,
@@ -147,12 +158,28 @@ def run(  # noqa: PLR0917 - typer tells options from arguments by their annotati
     names), and the store in HOLDFAST_URL, without its password. It gets the signals sent to holdfast. If the lease is
     lost, the command and all processes that it started get SIGTERM, and SIGKILL after the grace.
 
+    With --done KEY and at most one name, which is that of a job, the command runs once for ever: where it is done
+    already, nothing is run. After a failure the next call runs it again. See `holdfast once`.
+
     Exits with the status of the command (128+N if signal N ended it); 64: wrong usage; 69: the store failed; 75 (or
     that of -E): not granted in time; 76: the lease was lost; 126: the command cannot be run; 127: it is not found.
     """
     require_posix("holdfast run, which passes signals to the command,", IN_PYTHON)
-    locked, command = _split(names, cast("list[str] | None", context.meta.get(AFTER_DASHES)), shell)
+    after_dashes = cast("list[str] | None", context.meta.get(AFTER_DASHES))
     address, wait = find_address(url, url_file), _wait(timeout, no_wait=no_wait)
+    if done is not None:
+        of_locks = (shared, exclusive, permits is not None, max_hold is not None, min_hold, lock_delay)
+        if any(of_locks) or len(names or ()) > 1:
+            raise UsageError("--done runs a job, under a lock of its own: give it no options of locks, and one name.")
+        _, command = _split(["job"], after_dashes or [], shell)
+        title, busy = (names or ["run"])[0], RAISE if no_wait else WAIT
+        once_options = OnceOptions(title, key=done, busy=busy, ttl=ttl, timeout=timeout)
+        once_job = CommandJob(command, [title], grace, address.environment(pass_url=pass_url))
+        once_client = address.client(namespace=namespace, owner=owner, retry_for=retry_for(timeout))
+        return _run_once(once_client, once_options, once_job, conflict_status)
+    if not names:
+        raise UsageError("there is no name. Give one before `--`. See `holdfast run --help`.")
+    locked, command = _split(names, after_dashes, shell)
     options = CommandOptions(locked, ttl, wait, shared, exclusive, permits, max_hold, min_hold, lock_delay)
     client, lock = _prepare(address, options, namespace, owner)
     job = CommandJob(command, locked, grace, address.environment(pass_url=pass_url))
@@ -190,6 +217,88 @@ def _prepare(address: Address, options: CommandOptions, namespace: str, owner: s
 def _not_granted(error: LockTimeout, status: int) -> int:
     tell(str(error).replace(TO_WAIT, "Leave --no-wait out to wait for it"))
     return status
+
+
+@app.command(cls=DashesCommand)
+def once(  # noqa: PLR0917 - typer tells options from arguments by their annotations
+    context: typer.Context,
+    names: Annotated[
+        list[str], typer.Argument(metavar="JOB -- COMMAND...", help="The name of the job, `--`, the command to run.")
+    ],
+    shell: Annotated[
+        str | None, typer.Option("-c", metavar="SCRIPT", help="Run this script with /bin/sh instead of COMMAND.")
+    ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(help='hourly, daily, "daily Europe/Paris", a number of seconds, or a cron expression in quotes.'),
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="Run once for this key, instead of once in each window.")] = None,
+    attempts: Annotated[int, typer.Option(min=1, help="How many runs may begin if runs fail or nodes die.")] = 1,
+    at_least: Annotated[float, typer.Option(min=0, help="Seconds between the beginnings of two runs, at least.")] = 0.0,
+    busy: Annotated[
+        str | None,
+        typer.Option(
+            help="While another node runs the job: skip (the default of a window), wait until it is done (the default "
+            "of a key), or raise: exit with 75."
+        ),
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option("-w", "--timeout", min=0, help="Seconds to wait at most, with --busy wait.")
+    ] = None,
+    max_waiters: Annotated[
+        int | None, typer.Option(min=0, help="With --busy wait: exit with 75 at once if so many wait already.")
+    ] = None,
+    keep: Annotated[float | None, typer.Option(help="Seconds after which the record of a key is forgotten.")] = None,
+    ttl: Ttl = DEFAULT_TTL,
+    grace: Annotated[float, typer.Option(min=0, help="Seconds from SIGTERM to SIGKILL if the lease is lost.")] = 10.0,
+    skipped: Annotated[
+        int, typer.Option("--skip-exit-code", min=0, max=255, help="The status if there was nothing to run.")
+    ] = Status.DONE,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing if there was nothing to run.")] = False,  # noqa: FBT002 - a flag
+    conflict_status: ConflictStatus = Status.NOT_GRANTED,
+    url: Url = None,
+    url_file: UrlFile = None,
+    pass_url: PassUrl = False,  # noqa: FBT002 - a flag
+    namespace: Namespace = "",
+    owner: Owner = None,
+) -> int:
+    """Run a command once in a window, or once for a key: `holdfast once JOB --window hourly -- COMMAND`.
+
+    Call it on every node, for instance from each crontab; one of them runs it. A command that ends with another status
+    than 0 is a failed attempt; a later call makes the next one, after a back-off. The command finds the name of the job
+    in HOLDFAST_NAME,
+    the fencing token in HOLDFAST_TOKEN, its window in HOLDFAST_WINDOW, and the number of the attempt in
+    HOLDFAST_ATTEMPT. Signals and a lost lease are as with `holdfast run`.
+
+    Exits with the status of the command if it was run; 0 (or that of --skip-exit-code): it was done before, another
+    node runs it, its window is over, or it is paused; 64: wrong usage; 69: the store failed; 70: it has failed, and no
+    attempt is left; 75: it has failed, and the next attempt is not due yet; 75 (or that of -E): it is busy, with --busy
+    raise or after --timeout; 76: the lease was lost.
+    """
+    require_posix("holdfast once, which passes signals to the command,", "call Client.once in a Python program")
+    locked, command = _split(names, cast("list[str] | None", context.meta.get(AFTER_DASHES)), shell)
+    if len(locked) > 1:
+        raise UsageError("a job has one name. Write `--` before the command. See `holdfast once --help`.")
+    address = find_address(url, url_file)
+    options = OnceOptions(locked[0], window, key, attempts, at_least, busy, ttl, timeout, max_waiters, keep)
+    command_job = CommandJob(command, locked, grace, address.environment(pass_url=pass_url))
+    client = address.client(namespace=namespace, owner=owner, retry_for=retry_for(timeout))
+    return _run_once(client, options, command_job, conflict_status, skipped, quiet=quiet)
+
+
+def _run_once(
+    client: Client,
+    options: OnceOptions,
+    command_job: CommandJob,
+    conflict_status: int,
+    skipped: int = Status.DONE,
+    *,
+    quiet: bool = False,
+) -> int:
+    try:
+        return run_once(client, options.spec(client), command_job, skipped=skipped, quiet=quiet)
+    except LockTimeout as error:
+        return _not_granted(error, conflict_status)
 
 
 @app.command("lock")
@@ -360,6 +469,73 @@ def schema(
     Exits with 0; 64: wrong usage.
     """
     print(schema_sql(database, schema, prefix, role), end="")
+
+
+@app.command("jobs")
+def jobs(
+    url: Url = None,
+    url_file: UrlFile = None,
+    namespace: Namespace = "",
+    as_json: AsJson = False,  # noqa: FBT002 - a flag
+) -> int:
+    """List the jobs that run once: their windows, their last runs, and when they are next due.
+
+    Into a pipe, a job is one line with tabs between its fields: name, window, state (new, running, done, failed,
+    paused), beginning of the last run, how many seconds it took, by whom, beginning of the next window, last error.
+    Times are those of the store, in UTC. With --json, the last 20 runs.
+
+    Exits with 0, also if there is nothing to list; 64: wrong usage; 69: the store failed.
+    """
+    with find_address(url, url_file).client(namespace=namespace) as client:
+        return list_jobs(client, as_json=as_json)
+
+
+of_jobs = typer.Typer(rich_markup_mode=None)
+app.add_typer(of_jobs, name="job")
+
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="The name of the job.", show_default=False)]
+
+
+@of_jobs.callback()
+def warn_of_job() -> None:
+    """Pause a job that runs once, let it go on, let it run again, or forget it.
+
+    Each exits with 0; 1: no such job has run; 64: wrong usage; 69: the store failed.
+    """
+
+
+@of_jobs.command("pause")
+def pause(name: JobName, url: Url = None, url_file: UrlFile = None, namespace: Namespace = "") -> int:
+    """Let no run of a job begin until `holdfast job resume`. A run that has begun goes on."""
+    with find_address(url, url_file).client(namespace=namespace) as client:
+        return change_job(client, name, Job.pause, "{} is paused: no run begins")
+
+
+@of_jobs.command("resume")
+def resume(name: JobName, url: Url = None, url_file: UrlFile = None, namespace: Namespace = "") -> int:
+    """Let runs of a paused job begin again."""
+    with find_address(url, url_file).client(namespace=namespace) as client:
+        return change_job(client, name, Job.resume, "{} may run again")
+
+
+@of_jobs.command("run")
+def repeat(name: JobName, url: Url = None, url_file: UrlFile = None, namespace: Namespace = "") -> int:
+    """Let the next call run a job in the present window, though it is done or has no attempt left."""
+    with find_address(url, url_file).client(namespace=namespace) as client:
+        return change_job(client, name, Job.repeat, "the next call runs {} again")
+
+
+@of_jobs.command("forget")
+def forget(
+    name: JobName,
+    key: Annotated[str | None, typer.Option(help="Forget only the record of this key.")] = None,
+    url: Url = None,
+    url_file: UrlFile = None,
+    namespace: Namespace = "",
+) -> int:
+    """Remove the record of a job: the next call runs it."""
+    with find_address(url, url_file).client(namespace=namespace) as client:
+        return forget_job(client, name, key)
 
 
 quarantine = typer.Typer(rich_markup_mode=None)

@@ -20,6 +20,8 @@ class Status(IntEnum):
     USAGE = 64
     STORE = 69
     """The store failed."""
+    JOB_FAILED = 70
+    """`once`: the job has failed, and has no attempt left."""
     NOT_GRANTED = 75
     """The lock was not granted within --timeout, or not at once with --no-wait. A later attempt may succeed."""
     LEASE_LOST = 76

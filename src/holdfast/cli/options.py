@@ -22,7 +22,7 @@ class DashesCommand(TyperCommand):
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override] # noqa: ARG002 - as above
         """Return the usage line of the help."""
-        return ["[OPTIONS] NAME... -- COMMAND..."]
+        return [f"[OPTIONS] {self.params[0].metavar}"]
 
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the lock.", show_default=False)]

@@ -15,7 +15,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.cli.acquisition import TO_GROUP, AnyLock, InterruptedWait, Lease, acquire, loss_of, tokens_of
 from holdfast.cli.child import Child
@@ -37,6 +37,8 @@ class CommandJob:
     environment: Mapping[str, str | None]
     """Variables of the command's environment, besides those of this process, its names and its tokens. None removes a
     variable."""
+    facts: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Further variables, known once the lock is held."""
 
 
 def run_job(client: Client, lock: AnyLock, job: CommandJob) -> int:
@@ -51,7 +53,8 @@ def run_job(client: Client, lock: AnyLock, job: CommandJob) -> int:
         except InterruptedWait as interrupted:
             return interrupted.status
         try:
-            return _run_under(lease, job, wakeups)
+            status = run_under(lease, job, wakeups)
+            return Status.LEASE_LOST if status is None else _release(lease, status)
         finally:
             lease.release()
 
@@ -59,7 +62,8 @@ def run_job(client: Client, lock: AnyLock, job: CommandJob) -> int:
 # -- under the lock ------------------------------------------------------------------------------------------
 
 
-def _run_under(lease: Lease, job: CommandJob, wakeups: Wakeups) -> int:
+def run_under(lease: Lease, job: CommandJob, wakeups: Wakeups) -> int | None:
+    """Run a command to its end under a lease, and return its status; None if the lease was lost and it was ended."""
     lease.on_lost(lambda _loss: wakeups.wake())
     tokens = tokens_of(lease)
     numbers = [tokens[name] for name in job.names]
@@ -67,7 +71,7 @@ def _run_under(lease: Lease, job: CommandJob, wakeups: Wakeups) -> int:
         "HOLDFAST_NAME": "\n".join(job.names),
         "HOLDFAST_TOKEN": None if None in numbers else "\n".join(map(str, numbers)),  # None: the store has no tokens
     }
-    environment = {**os.environ, **job.environment, **facts}
+    environment = {**os.environ, **job.environment, **facts, **job.facts}
     try:
         child = Child(job.command, {key: value for key, value in environment.items() if value is not None})
     except OSError as error:
@@ -78,7 +82,9 @@ def _run_under(lease: Lease, job: CommandJob, wakeups: Wakeups) -> int:
         child.signal_all(signal.SIGKILL)
         child.wait()
         raise
-    return _end_after_loss(child, lease, wakeups, job.grace) if status is None else _release(lease, status)
+    if status is None:
+        _end_after_loss(child, lease, wakeups, job.grace)
+    return status
 
 
 def _cannot_run(command: str, error: OSError) -> int:
@@ -103,7 +109,7 @@ def _forward(number: int, child: Child) -> None:
         child.signal_all(number)
 
 
-def _end_after_loss(child: Child, lease: Lease, wakeups: Wakeups, grace: float) -> int:
+def _end_after_loss(child: Child, lease: Lease, wakeups: Wakeups, grace: float) -> None:
     """End the command and its process group: with SIGTERM, then with SIGKILL."""
     tell(f"{loss_of(lease)} Ending the command: SIGTERM now, SIGKILL after {grace:g} s.")
     child.signal_all(signal.SIGTERM)
@@ -114,7 +120,6 @@ def _end_after_loss(child: Child, lease: Lease, wakeups: Wakeups, grace: float) 
             _forward(number, child)
     child.signal_all(signal.SIGKILL)
     child.wait()
-    return Status.LEASE_LOST
 
 
 def _release(lease: Lease, status: int) -> int:

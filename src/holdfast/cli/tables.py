@@ -27,6 +27,14 @@ def print_names(views: Iterator[NameView]) -> bool:
     return any_name
 
 
+def print_jobs(lines: Sequence[Sequence[str]]) -> None:
+    """Print a table of jobs."""
+    table = _table("Job", "Window", "State", "Last run (UTC)", "Took", "By", "Next (UTC)", "Error")
+    for line in lines:
+        table.add_row(*map(_cell, line))
+    Console().print(table)
+
+
 def print_name(summary: str, view: NameView) -> None:
     """Print the summary of a name, and tables of its holders and its waiters."""
     console = Console()

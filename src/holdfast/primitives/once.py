@@ -132,10 +132,11 @@ def escaped(job: str) -> str:
 class _OnceBase:
     def __init__(self, client: Sessions, spec: JobSpec) -> None:
         self._client = client
-        self._spec = spec
+        self.spec = spec
+        """The job as its caller described it, checked."""
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._spec.title!r} {self._spec.rules.every}>"
+        return f"<{type(self).__name__} {self.spec.title!r} {self.spec.rules.every}>"
 
     def _result(self, once: Once, verdict: Verdict) -> OnceResult[Any]:
         at, took = verdict.get("at"), verdict.get("took")
@@ -146,13 +147,13 @@ class _OnceBase:
             None if took is None else seconds(took),
             verdict["attempts"],
             verdict["error"],
-            "" if self._spec.schedule is None else once.window.name,
+            "" if self.spec.schedule is None else once.window.name,
         )
 
     def _ran(self, once: Once, begun: Begun, verdict: Verdict, value: R) -> OnceResult[R]:
         if verdict["status"] == SUPERSEDED:
             raise LeaseLost(
-                f"the job {self._spec.title!r} has run here, but its lease was lost meanwhile and another attempt "
+                f"the job {self.spec.title!r} has run here, but its lease was lost meanwhile and another attempt "
                 "began: this run is not the one that is done. Give it a longer ttl."
             )
         return replace(
@@ -191,7 +192,7 @@ class OnceJob(_OnceBase):
         has returned, but another attempt had begun because this one's lease was lost.
         """
         session = self._client.session()
-        once, owned = Once(session, self._spec), list[CoreLease]()
+        once, owned = Once(session, self.spec), list[CoreLease]()
         try:
             begun = drive(once.begin(owned))
             if not isinstance(begun, Begun):
@@ -227,7 +228,7 @@ class AsyncOnceJob(_OnceBase):
     ) -> OnceResult[R]:
         """Await `function(*args, **kwargs)`, unless it was done in this window or is running. As `OnceJob.run`."""
         session = self._client.session()
-        once, owned = Once(session, self._spec), list[CoreLease]()
+        once, owned = Once(session, self.spec), list[CoreLease]()
         finish = session.runtime.finish
         try:
             begun = await once.begin(owned)
