@@ -389,7 +389,9 @@ def test_a_store_without_cells_refuses_when_the_job_is_made() -> None:
     """With another store to use."""
     plain = Capabilities(min_ttl=0.1, queue=True, weights=True, local=True)
     client = Client(store=StoreSource("plain://", plain, lambda _runtime: None))  # type: ignore[arg-type,return-value]
-    with pytest.raises(UsageError, match=r"plain:// keeps no jobs that run once.*sqlite:///path or redis://host"):
+    with pytest.raises(
+        UsageError, match=r"plain:// keeps no jobs that run once.*sqlite:///path, redis://host or postgresql"
+    ):
         client.once("report", window=60)
 
 

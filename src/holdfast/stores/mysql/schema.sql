@@ -46,11 +46,11 @@ CREATE TABLE IF NOT EXISTS $messages (
 
 INSERT IGNORE INTO $meta VALUES (1, $layout, 0, $timeline, $started, 0, 0, 0);
 
--- Cells: contracts/cells.py. The row of a removed cell stays for a while with an empty value, so that its versions grow;
+-- Cells: contracts/cells.py. The row of a removed cell stays for a while without content, so that its versions grow;
 -- `floor` is at least the version of every row that was deleted. A row may be deleted after `kept_until`; 0: never.
 CREATE TABLE IF NOT EXISTS $cells (
-    name       VARBINARY(1024)  NOT NULL PRIMARY KEY,
+    name       VARBINARY(1024) NOT NULL PRIMARY KEY,
     version    BIGINT          NOT NULL,
-    value      MEDIUMBLOB      NOT NULL,
+    content    MEDIUMBLOB      NOT NULL,
     kept_until BIGINT          NOT NULL
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;

@@ -110,7 +110,9 @@ SEND = (
 """Leaves a message after the write of its row, or after another message of the row: each changes one row, or none."""
 
 
-READ_CELL = "SELECT $now, c.version, c.value FROM $meta AS m LEFT JOIN $cells AS c ON c.name = %(name)s WHERE m.one = 1"
+READ_CELL = (
+    "SELECT $now, c.version, c.content FROM $meta AS m LEFT JOIN $cells AS c ON c.name = %(name)s WHERE m.one = 1"
+)
 
 MAKE_CELL = (
     "INSERT IGNORE INTO $cells SELECT %(name)s, GREATEST($now, m.floor), '', $now + %(keep)d FROM $meta AS m "
@@ -119,7 +121,7 @@ MAKE_CELL = (
 """Makes the row of a removed cell if there is none. It locks the row of the floor, as MAKE does."""
 
 WRITE_CELL = (
-    "UPDATE $cells SET version = LAST_INSERT_ID(version + 1), value = %(value)s, kept_until = %(until)s "
+    "UPDATE $cells SET version = LAST_INSERT_ID(version + 1), content = %(value)s, kept_until = %(until)s "
     "WHERE name = %(name)s AND %(if)s"
 )
 
@@ -272,7 +274,7 @@ class MySqlStatements:
             "name": text(name),
             "value": raw(value),
             "until": self._kept_until % keep if keep else "0",
-            "if": f"version = {version} AND value <> ''" if version else "value = ''",
+            "if": f"version = {version} AND content <> ''" if version else "content = ''",
         }
 
     def next_cell(self, after: str, most: int) -> str:
