@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar, cast, overload
 
 from holdfast.contracts.deadlines import seconds
+from holdfast.contracts.owner_metadata import read_metadata
 from holdfast.contracts.runtime import Runtime
 from holdfast.core.lease import FORKED, OVER, CoreLease, LeaseState
 from holdfast.core.session import Session
@@ -112,6 +113,11 @@ class LeaseBase:
     def name(self) -> str:
         """The name that is held, without the client's namespace."""
         return self._name
+
+    @property
+    def owner(self) -> str:
+        """The owner that others see, as in `Client(owner=...)`."""
+        return read_metadata(self._core.request.owner).owner
 
     @property
     def token(self) -> int:

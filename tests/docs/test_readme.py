@@ -14,7 +14,15 @@ from tests.servers import EtcdServer, MariaDbServer, MemcachedServer, PostgresSe
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
-PATHS = ("README.md", "docs/guide.md", "docs/jobs.md", "docs/counters.md", "docs/limits.md", "docs/stock.md")
+PATHS = (
+    "README.md",
+    "docs/guide.md",
+    "docs/jobs.md",
+    "docs/counters.md",
+    "docs/limits.md",
+    "docs/stock.md",
+    "docs/fencing.md",
+)
 PAGES = {name: (ROOT / name).read_text("utf-8") for name in PATHS}
 LINKED = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -33,6 +41,7 @@ def run_example(code: str, folder: Path, url: str) -> None:
     script.write_text(code, "utf-8")
     done = subprocess.run(
         [sys.executable, "-W", "error", str(script)],
+        cwd=folder,
         env={"HOLDFAST_URL": url, "PATH": "/usr/bin:/bin", "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
         capture_output=True,
         text=True,
@@ -114,6 +123,12 @@ def test_all_examples_run_over_memcached(memcached_server: MemcachedServer, tmp_
     """A cache has locks, multilocks and elections, with one holder each."""
     lacks = ("semaphore(", "rwlock(", "linger=", "detect_deadlock", *CELLS)
     run_all(f"{memcached_server.url}/docs", tmp_path, *lacks)
+
+
+def test_the_example_of_a_guard_for_redis_runs(redis_server: RedisServer, tmp_path: Path) -> None:
+    """At a server of its own port."""
+    (code,) = blocks("redis", "docs/fencing.md")
+    run_example(code.replace("6379", str(redis_server.port)), tmp_path, f"sqlite://{tmp_path}/locks.db")
 
 
 def test_there_are_examples_for_both_forms() -> None:
