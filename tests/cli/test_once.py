@@ -5,12 +5,15 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import holdfast
+from holdfast.contracts.cells import Cell
 from holdfast.core.cells import Change
 from holdfast.jobs.once import Once
+from holdfast.stores.sqlite.store import SqliteStore
 from tests.cli.conftest import Command, Done, first_line, until
 from tests.servers.redis import RedisServer
 
@@ -261,6 +264,67 @@ def test_one_key_is_forgotten(here: Here) -> None:
     assert here("job", "forget", "report", "--key", "9").status == 1
     assert once(here, "--key", "1", script="echo ran").output == "ran\n"
     assert once(here, "--key", "2", script="echo ran").output == ""
+
+
+def test_one_key_is_repeated(here: Here) -> None:
+    """Only by its key: without one nothing would run, so the call is refused. The others stay done."""
+    for key in ("1", "2"):
+        assert once(here, "--key", key, script="echo ran").output == "ran\n"
+    keyless = here("job", "run", "report")
+    assert (keyless.status, keyless.errors.count("\n")) == (64, 1)
+    assert "the job 'report' runs by key: give --key" in keyless.errors
+    unknown = here("job", "run", "report", "--key", "9")
+    assert (unknown.status, unknown.errors) == (
+        1,
+        "holdfast: no job 'report' has run here for the key 9. See `holdfast jobs`.\n",
+    )
+    repeated = here("job", "run", "report", "--key", "1")
+    assert (repeated.status, repeated.errors) == (
+        0,
+        "holdfast: the next call runs the job 'report' again for the key 1.\n",
+    )
+    assert once(here, "--key", "1", script="echo ran").output == "ran\n"
+    assert once(here, "--key", "2", script="echo ran").output == ""
+
+
+def test_a_repeated_job_is_not_shown_as_done(here: Here) -> None:
+    """An operator sees that the next call will run it, until one has."""
+    hourly = ("--window", "hourly")
+    states: list[str] = []
+    once(here, *hourly)
+    states.append(here("jobs").output.split("\t")[2])
+    here("job", "run", "report")
+    states.append(here("jobs").output.split("\t")[2])
+    once(here, *hourly, script="exit 3")
+    states.append(here("jobs").output.split("\t")[2])
+    assert states == ["done", "new", "failed"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "--done", "1", "--timeout", "0"),
+        ("run", "--done", "1", "--no-wait"),
+        ("once", "report", "--key", "1", "--timeout", "0"),
+    ],
+)
+def test_the_timeout_of_the_wait_does_not_bound_the_note_that_it_is_done(
+    here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """A store that does not answer once when the command ends is asked again, else the job would run a second time."""
+    ran, refused = tmp_path / "ran", list[str]()
+    write = SqliteStore.write_cell
+
+    async def flaky(store: SqliteStore, name: str, *write_it: Any) -> Cell:  # noqa: ANN401 - passed on
+        if ran.exists() and not refused:
+            refused.append(name)
+            raise holdfast.StoreUnavailable("the store did not answer")
+        return await write(store, name, *write_it)
+
+    monkeypatch.setattr(SqliteStore, "write_cell", flaky)
+    first = here(*arguments, "-c", f"touch {ran}; echo ran")
+    assert (first.status, first.output, len(refused)) == (0, "ran\n", 1), first.errors
+    assert here(*arguments, "-c", "echo again").output == ""
 
 
 def test_a_store_without_cells_refuses(here: Here) -> None:

@@ -340,6 +340,16 @@ def test_a_paused_job_runs_for_no_key(client: Client) -> None:
     assert client.once("migrate", key="b").run(fail).status is JobStatus.PAUSED
 
 
+def test_a_run_by_key_is_repeated_by_its_key(client: Client) -> None:
+    """The other keys of the job stay done."""
+    jobs = {key: client.once("migrate", key=key) for key in "ab"}
+    assert all(job.run(lambda: None).ran for job in jobs.values())
+    assert client.job("migrate").repeat("a")
+    assert not client.job("migrate").repeat("c")
+    assert jobs["a"].run(lambda: None).ran
+    assert jobs["b"].run(fail).status is JobStatus.DONE
+
+
 def test_namespaces_have_jobs_of_their_own(source: StoreSource) -> None:
     """The same name in another namespace is another job."""
     with Client(store=source, namespace="a") as one, Client(store=source, namespace="b") as other:

@@ -32,6 +32,11 @@ def retry_for(timeout: float | None) -> float:
     return RETRY_FOR if timeout is None else timeout
 
 
+def retry_for_job(timeout: float | None) -> float:
+    """Return the same for a job: never less than RETRY_FOR, so that a short wait does not cost the note of its end."""
+    return max(RETRY_FOR, retry_for(timeout))
+
+
 class AnyLock(Protocol):
     """A lock of any kind."""
 

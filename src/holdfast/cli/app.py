@@ -9,11 +9,11 @@ from typing import Annotated, Any, cast
 import typer
 from typer.core import TyperGroup
 
-from holdfast.cli.acquisition import AnyLock, CommandOptions, retry_for
+from holdfast.cli.acquisition import AnyLock, CommandOptions, retry_for, retry_for_job
 from holdfast.cli.address import Address, find_address
 from holdfast.cli.diagnostics import Status, tell
 from holdfast.cli.hold import hold_lock
-from holdfast.cli.job_commands import change_job, forget_job, list_jobs
+from holdfast.cli.job_commands import change_job, forget_job, list_jobs, repeat_job
 from holdfast.cli.name_commands import end_quarantine, list_names, release_name, revoke_name, show_name, wait_for_name
 from holdfast.cli.once import OnceOptions, run_once
 from holdfast.cli.options import (
@@ -175,7 +175,7 @@ def run(  # noqa: PLR0917 - typer tells options from arguments by their annotati
         title, busy = (names or ["run"])[0], RAISE if no_wait else WAIT
         once_options = OnceOptions(title, key=done, busy=busy, ttl=ttl, timeout=timeout)
         once_job = CommandJob(command, [title], grace, address.environment(pass_url=pass_url))
-        once_client = address.client(namespace=namespace, owner=owner, retry_for=retry_for(timeout))
+        once_client = address.client(namespace=namespace, owner=owner, retry_for=retry_for_job(timeout))
         return _run_once(once_client, once_options, once_job, conflict_status)
     if not names:
         raise UsageError("there is no name. Give one before `--`. See `holdfast run --help`.")
@@ -266,9 +266,8 @@ def once(  # noqa: PLR0917 - typer tells options from arguments by their annotat
 
     Call it on every node, for instance from each crontab; one of them runs it. A command that ends with another status
     than 0 is a failed attempt; a later call makes the next one, after a back-off. The command finds the name of the job
-    in HOLDFAST_NAME,
-    the fencing token in HOLDFAST_TOKEN, its window in HOLDFAST_WINDOW, and the number of the attempt in
-    HOLDFAST_ATTEMPT. Signals and a lost lease are as with `holdfast run`.
+    in HOLDFAST_NAME, the fencing token in HOLDFAST_TOKEN, its window in HOLDFAST_WINDOW, and the number of the attempt
+    in HOLDFAST_ATTEMPT. Signals and a lost lease are as with `holdfast run`.
 
     Exits with the status of the command if it was run; 0 (or that of --skip-exit-code): it was done before, another
     node runs it, its window is over, or it is paused; 64: wrong usage; 69: the store failed; 70: it has failed, and no
@@ -282,7 +281,7 @@ def once(  # noqa: PLR0917 - typer tells options from arguments by their annotat
     address = find_address(url, url_file)
     options = OnceOptions(locked[0], window, key, attempts, at_least, busy, ttl, timeout, max_waiters, keep)
     command_job = CommandJob(command, locked, grace, address.environment(pass_url=pass_url))
-    client = address.client(namespace=namespace, owner=owner, retry_for=retry_for(timeout))
+    client = address.client(namespace=namespace, owner=owner, retry_for=retry_for_job(timeout))
     return _run_once(client, options, command_job, conflict_status, skipped, quiet=quiet)
 
 
@@ -519,10 +518,19 @@ def resume(name: JobName, url: Url = None, url_file: UrlFile = None, namespace: 
 
 
 @of_jobs.command("run")
-def repeat(name: JobName, url: Url = None, url_file: UrlFile = None, namespace: Namespace = "") -> int:
-    """Let the next call run a job in the present window, though it is done or has no attempt left."""
+def repeat(
+    name: JobName,
+    key: Annotated[str | None, typer.Option(help="Repeat only the run by this key.")] = None,
+    url: Url = None,
+    url_file: UrlFile = None,
+    namespace: Namespace = "",
+) -> int:
+    """Let the next call run a job in the present window, though it is done or has no attempt left.
+
+    A job that runs by key needs --key.
+    """
     with find_address(url, url_file).client(namespace=namespace) as client:
-        return change_job(client, name, Job.repeat, "the next call runs {} again")
+        return repeat_job(client, name, key)
 
 
 @of_jobs.command("forget")

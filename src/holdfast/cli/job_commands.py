@@ -7,7 +7,11 @@ from shlex import quote
 from holdfast.cli import output
 from holdfast.cli.diagnostics import Status, tell
 from holdfast.client import Client
+from holdfast.errors import UsageError
 from holdfast.primitives.jobs import Job, JobRun, JobView
+
+BY_KEY = "by key"
+"""What a view says instead of a window."""
 
 
 def list_jobs(client: Client, *, as_json: bool) -> int:
@@ -47,9 +51,9 @@ def _state(view: JobView) -> str:
         return "paused"
     if view.running:
         return "running"
-    if view.done or (view.runs and not view.runs[-1].error):
-        return "done"
-    return "failed" if view.runs else "new"
+    if view.every == BY_KEY and view.runs:  # each key has a record of its own; the job has their history
+        return "failed" if view.runs[-1].error else "done"
+    return "done" if view.done else "failed" if view.error else "new"
 
 
 def _text(at: datetime | None) -> str:
@@ -82,17 +86,38 @@ def _iso(at: datetime | None) -> str | None:
 def change_job(client: Client, name: str, change: Callable[[Job], bool], said: str) -> int:
     """Change a job, and say what was done."""
     if not change(client.job(name)):
-        tell(f"no job {name!r} has run here. See `holdfast jobs`.")
-        return Status.NOBODY
+        return _unknown(name)
     tell(f"{said.format(f'the job {name!r}')}.")
+    return Status.DONE
+
+
+def repeat_job(client: Client, name: str, key: str | None) -> int:
+    """Let the next call run a job again in its window, or for a key.
+
+    Raises UsageError if the job runs by key and none is given: nothing would run again.
+    """
+    if key is None and any(view.name == name and view.every == BY_KEY for view in client.jobs()):
+        raise UsageError(f"the job {name!r} runs by key: give --key with the key that is to run again.")
+    of_key = _of_key(key)
+    if not client.job(name).repeat(key):
+        return _unknown(name, of_key)
+    tell(f"the next call runs the job {name!r} again{of_key}.")
     return Status.DONE
 
 
 def forget_job(client: Client, name: str, key: str | None) -> int:
     """Remove the record of a job, or of one key."""
-    of_key = "" if key is None else f" for the key {quote(key)}"
+    of_key = _of_key(key)
     if not client.job(name).forget(key):
-        tell(f"no job {name!r} has run here{of_key}. See `holdfast jobs`.")
-        return Status.NOBODY
+        return _unknown(name, of_key)
     tell(f"the job {name!r} was forgotten{of_key}: the next call runs it.")
     return Status.DONE
+
+
+def _of_key(key: str | None) -> str:
+    return "" if key is None else f" for the key {quote(key)}"
+
+
+def _unknown(name: str, of_key: str = "") -> int:
+    tell(f"no job {name!r} has run here{of_key}. See `holdfast jobs`.")
+    return Status.NOBODY

@@ -107,8 +107,9 @@ class _JobBase:
         cells = self._client.session().cells
         return bool(await cells.change(self._cell, lambda state, now: pause(state, now, paused=paused)))
 
-    async def _repeat(self) -> bool:
-        return bool(await self._client.session().cells.change(self._cell, repeat))
+    async def _repeat(self, key: str | None) -> bool:
+        cell = self._cell if key is None else f"{self._cell}:{key}"
+        return bool(await self._client.session().cells.change(cell, repeat))
 
     async def _forget(self, key: str | None) -> bool:
         cells = self._client.session().cells
@@ -133,9 +134,12 @@ class Job(_JobBase):
         """Let runs begin again."""
         return drive(self._pause(paused=False))
 
-    def repeat(self) -> bool:
-        """Let the next call run the job in the present window, though it is done or has no attempt left."""
-        return drive(self._repeat())
+    def repeat(self, key: str | None = None) -> bool:
+        """Let the next call run the job in the present window, though it is done or has no attempt left.
+
+        A run by key is repeated only if its `key` is given.
+        """
+        return drive(self._repeat(key))
 
     def forget(self, key: str | None = None) -> bool:
         """Remove the record of the job: the next call runs it. With `key`, remove only the record of that key."""
@@ -153,9 +157,9 @@ class AsyncJob(_JobBase):
         """Let runs begin again."""
         return await self._pause(paused=False)
 
-    async def repeat(self) -> bool:
-        """Let the next call run the job again."""
-        return await self._repeat()
+    async def repeat(self, key: str | None = None) -> bool:
+        """Let the next call run the job again, in the present window or for `key`."""
+        return await self._repeat(key)
 
     async def forget(self, key: str | None = None) -> bool:
         """Remove the record of the job, or of one key."""
