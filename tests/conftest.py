@@ -57,6 +57,7 @@ THOROUGH = (
     "postgresql/test_faults",
     "postgresql/test_interrupts.py",
     "postgresql/test_mutants.py",
+    "docs/test_examples.py::test_a_scenario_loses_nothing_but_by_the_wrong_versions[redis",
     "postgresql/test_schema.py::test_old_rows_are_swept_in_parts",
     "postgresql/test_schema.py::test_processes_race_the_migration",
     "postgresql/test_schema.py::test_starters_race_the_migration[30]",

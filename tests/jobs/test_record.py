@@ -7,7 +7,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
@@ -16,7 +15,7 @@ from holdfast.jobs import record as true_record
 from holdfast.jobs.record import CLOCK_BOUND, GO, LATER, SUPERSEDED, JobRules, JobStatus, RunId
 from holdfast.jobs.windows import Window
 from tests.jobs.planted import planted
-from tests.properties import thorough
+from tests.properties import hunt, thorough
 
 LENGTH = 100_000_000
 """A window, in microseconds."""
@@ -163,9 +162,7 @@ def test_a_wrong_record_is_noticed(bug: str) -> None:
     """By some history."""
     machine = type("WrongJobs", (Jobs,), {"record": planted(*WRONG[bug])})
     with pytest.raises(AssertionError):
-        run_state_machine_as_test(
-            machine, settings=settings(thorough(2000, 50), derandomize=True, phases=[Phase.generate])
-        )
+        hunt(machine, 2000, 50, bug)
 
 
 def test_failures_back_off() -> None:
