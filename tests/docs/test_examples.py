@@ -78,3 +78,17 @@ def test_a_scenario_loses_nothing_but_by_the_wrong_versions(
     assert done.returncode == 0, (done.stdout, done.stderr)
     assert loses(done.stdout), done.stdout
     assert re.search(right, done.stdout), done.stdout
+
+
+PAGES = {"daily_statistics": "scenario-statistics", "coupon_sale": "scenario-coupons", "hourly_push": "scenario-push"}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_shows_what_the_scenario_runs(name: str) -> None:
+    """The code in the page of a scenario is a part of the program."""
+    page = (EXAMPLES.parent / "docs" / f"{PAGES[name]}.md").read_text("utf-8")
+    program = (EXAMPLES / f"{name}.py").read_text("utf-8")
+    shown = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert shown
+    assert all(each in program for each in shown)
+    assert f"python examples/{name}.py" in page
