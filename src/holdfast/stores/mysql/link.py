@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.runtime import Event, Runtime
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.stores.mysql.connection import MySqlConnection, is_of_driver
 from holdfast.stores.mysql.errors import (
@@ -28,11 +28,9 @@ from holdfast.stores.mysql.errors import (
 from holdfast.stores.mysql.options import OFF, TABLE, MySqlDeployment, place
 from holdfast.stores.sql.database import LOCKED_FOR
 from holdfast.transport.pool import ConnectionPool
+from holdfast.transport.turns import Turns
 
 log = logging.getLogger("holdfast")
-
-LOOK_AGAIN = 0.05
-"""How often a caller looks for a free connection without being woken, in seconds."""
 
 SETTINGS = (
     "SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', innodb_lock_wait_timeout = 10, "
@@ -165,33 +163,45 @@ class MySqlLink(ABC):
 
     async def take(self, until: float) -> MySqlConnection:
         """Return a connection on which no reply is due: an idle one, a new one, or the next that is put back."""
-        while True:
-            if (now := self._runtime.now()) >= until:
-                raise StoreUnavailable(
-                    f"the request to {self._deployment.title()} timed out before it was sent: raise `timeout` or "
-                    "`operation_timeout`, or allow more with ?connections= in the URL"
-                )
-            self._check_open()
-            self._free.clear()
-            if (connection := self._pool.take(now)) is not None:
-                return connection
-            if len(self._pool.all) + self._connecting < self._deployment.connections:
-                return await self._connect(until)
-            await self._free.wait(min(until, now + LOOK_AGAIN))
+        turn: Event | None = None
+        try:
+            while True:
+                if (now := self._runtime.now()) >= until:
+                    raise StoreUnavailable(
+                        f"the request to {self._deployment.title()} timed out before it was sent: raise `timeout` or "
+                        "`operation_timeout`, or allow more with ?connections= in the URL"
+                    )
+                if turn is not None:
+                    turn.clear()  # before all looks, so that no wake-up after them is missed
+                self._check_open()
+                if self._turns.is_first(turn):
+                    if (connection := self._pool.take(now)) is not None:
+                        return connection
+                    if len(self._pool.all) + self._connecting < self._deployment.connections:
+                        break
+                if turn is None:
+                    turn = self._turns.new()
+                    self._turns.join(turn)
+                else:
+                    await self._turns.wait(turn, until)
+        finally:
+            if turn is not None:
+                self._turns.leave(turn)
+        return await self._connect(until)
 
     def put_back(self, connection: MySqlConnection) -> None:
         """Let others use a connection on which no reply is due."""
         self._pool.put_back(connection)
-        self._free.set()
+        self._turns.wake()
 
     def discard(self, connection: MySqlConnection) -> None:
         """Close a connection that was taken. Idempotent."""
         self._pool.discard(connection)
-        self._free.set()
+        self._turns.wake()
 
     def _lose(self, connection: MySqlConnection) -> None:
         self._pool.lose(connection)
-        self._free.set()
+        self._turns.wake()
 
     async def _connect(self, until: float) -> MySqlConnection:
         self._connecting += 1
@@ -199,6 +209,7 @@ class MySqlLink(ABC):
             connection = await self.dial(until)
         finally:
             self._connecting -= 1
+            self._turns.wake()
         self._pool.add(connection, self._runtime.now())
         return connection
 
@@ -294,6 +305,7 @@ class MySqlLink(ABC):
         """Close the idle connections now, and those in use when they are put back."""
         self._closed = True
         self._pool.close()
+        self._turns.wake_all()
 
     def abandon(self) -> None:
         """In a forked child: close its copies, and start anew."""
@@ -303,7 +315,7 @@ class MySqlLink(ABC):
 
     def _start_anew(self) -> None:
         self._pool: ConnectionPool[MySqlConnection] = ConnectionPool()
-        self._free = self._runtime.event()
+        self._turns = Turns(self._runtime)
         self._connecting = 0
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
-from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.runtime import Event, Runtime
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.stores.postgresql.connection import Params, PgConnection, PgStatement, Table
 from holdfast.stores.postgresql.errors import PgBroken, PgServerError, cannot_connect, to_store_error, unanswered
@@ -20,11 +20,9 @@ from holdfast.stores.postgresql.options import PgDeployment, place
 from holdfast.stores.sql.database import LOCKED_FOR
 from holdfast.transport.keep_alive import DEAD_AFTER, FIRST_PROBE, INTERVAL, PROBES
 from holdfast.transport.pool import ConnectionPool
+from holdfast.transport.turns import Turns
 
 T = TypeVar("T")
-
-LOOK_AGAIN = 0.05
-"""How often a caller looks for a free connection without being woken, in seconds."""
 
 GREETING = PgStatement("holdfast_greeting", "SELECT pg_backend_pid(), pg_is_in_recovery()")
 
@@ -110,7 +108,7 @@ class PgLink(ABC):
             raise unanswered(connection.place, error) from error
         except BaseException:
             self._pool.discard(connection)
-            self._free.set()
+            self._turns.wake()
             raise
         self.put_back(connection)
         return table
@@ -156,33 +154,45 @@ class PgLink(ABC):
 
     async def take(self, until: float) -> PgConnection:
         """Return a connection on which no reply is due: an idle one, a new one, or the next that is put back."""
-        while True:
-            if (now := self._runtime.now()) >= until:
-                raise StoreUnavailable(
-                    f"the request to {self._deployment.title()} timed out before it was sent: raise `timeout` or "
-                    "`operation_timeout`, or allow more with ?connections= in the URL"
-                )
-            self._check_open()
-            self._free.clear()
-            if (connection := self._pool.take(now)) is not None:
-                return connection
-            if len(self._pool.all) + self._connecting < self._deployment.connections:
-                return await self._connect(until)
-            await self._free.wait(min(until, now + LOOK_AGAIN))
+        turn: Event | None = None
+        try:
+            while True:
+                if (now := self._runtime.now()) >= until:
+                    raise StoreUnavailable(
+                        f"the request to {self._deployment.title()} timed out before it was sent: raise `timeout` or "
+                        "`operation_timeout`, or allow more with ?connections= in the URL"
+                    )
+                if turn is not None:
+                    turn.clear()  # before all looks, so that no wake-up after them is missed
+                self._check_open()
+                if self._turns.is_first(turn):
+                    if (connection := self._pool.take(now)) is not None:
+                        return connection
+                    if len(self._pool.all) + self._connecting < self._deployment.connections:
+                        break
+                if turn is None:
+                    turn = self._turns.new()
+                    self._turns.join(turn)
+                else:
+                    await self._turns.wait(turn, until)
+        finally:
+            if turn is not None:
+                self._turns.leave(turn)
+        return await self._connect(until)
 
     def put_back(self, connection: PgConnection) -> None:
         """Let others use a connection on which no reply is due."""
         self._pool.put_back(connection)
-        self._free.set()
+        self._turns.wake()
 
     def _lose(self, connection: PgConnection) -> None:
         self._pool.lose(connection)
-        self._free.set()
+        self._turns.wake()
 
     def discard(self, connection: PgConnection) -> None:
         """Close a connection that was taken. Idempotent."""
         self._pool.discard(connection)
-        self._free.set()
+        self._turns.wake()
 
     async def _connect(self, until: float) -> PgConnection:
         self._connecting += 1
@@ -190,6 +200,7 @@ class PgLink(ABC):
             connection = await self.dial(until)
         finally:
             self._connecting -= 1
+            self._turns.wake()
         self._pool.add(connection, self._runtime.now())
         return connection
 
@@ -259,6 +270,7 @@ class PgLink(ABC):
         """Close the idle connections now, and those in use when they are put back."""
         self._closed = True
         self._pool.close()
+        self._turns.wake_all()
 
     def abandon(self) -> None:
         """In a forked child: close its copies, and start anew."""
@@ -268,7 +280,7 @@ class PgLink(ABC):
 
     def _start_anew(self) -> None:
         self._pool: ConnectionPool[PgConnection] = ConnectionPool()
-        self._free = self._runtime.event()
+        self._turns = Turns(self._runtime)
         self._connecting = 0
 
 
