@@ -25,6 +25,8 @@ CLEAN         The request of an acquisition that ended without a lease was withd
               for as long as the store remembers it: 30 s by its own clock.
 JOB           Of a window (or key) of a job at most one run is done, no more runs begin than it has attempts, and none
               begins after one was done; it is said to be done only if a run was.
+QUANTITY      Every addition to a counter counts once. No window of a limit has more units than it lets pass. No unit of
+              a stock is taken twice or lost, and none is refused while enough are certainly left.
 DRAINED       Once the faults stop, every waiter is granted, and in the end nothing is left in the store.
 NO_ERRORS     No operation raises an error that it does not document; where nothing goes wrong, none fails; and no
               background task dies.
@@ -59,6 +61,7 @@ class Invariant(StrEnum):
     PROMPT = "prompt"
     CLEAN = "clean"
     JOB = "job"
+    QUANTITY = "quantity"
     DRAINED = "drained"
     NO_ERRORS = "no errors"
 

@@ -18,6 +18,7 @@ from simulation.jobs import Ledger
 from simulation.network import Link
 from simulation.node import Node, TableNode
 from simulation.plan import Plan
+from simulation.quantities import QuantityLedger, QuantityRounds
 from simulation.table_stores import EmbeddedStore, RemoteStore
 from simulation.workload import Client
 
@@ -32,6 +33,9 @@ LOOK = 0.025
 
 MOST_EVENTS = 30_000
 """The greatest number of events of a run. A run without an endless loop has around a thousand."""
+
+RESERVED = 20.0
+"""For how long to wait for the end of all reservations, and for a last look at what is left, in seconds."""
 
 FORGET = 12.0
 """How many virtual seconds after the end of the last client the store must be empty: longer than any ttl and lock
@@ -99,7 +103,11 @@ class Run:
         self._world.after_event = self._checker.clients.after_event
         self._links: Callable[[Process, Link], Link] = lambda process, link: link  # noqa: ARG005
         self._node, self._store = self._make_node()
-        self._ledger = Ledger(self._checker.broken)
+        self._ledger: Ledger | QuantityLedger | None = None
+        if plan.scenario.jobs:
+            self._ledger = Ledger(self._checker.broken)
+        if plan.scenario.quantities:
+            self._ledger = QuantityLedger(self._checker.broken)
         self._checker.clients.keeps_until = self._node.keeps_until
         self._checker.node = self._node
         self._disasters = Disasters(
@@ -224,7 +232,7 @@ class Run:
             ttls=plan.scenario.ttls,
             multi_acquire=plan.scenario.multi_acquire,
             bounded=plan.scenario.bounded,
-            ledger=self._ledger if plan.scenario.jobs else None,
+            ledger=self._ledger,
         )
         self._clients.append(client)
         client.start(plan.tasks, plan.rounds)
@@ -255,6 +263,11 @@ class Run:
         for task in tasks:
             if not task.result.done:
                 self._checker.broken(Invariant.DRAINED, f"{task.name} is not done")
+        for client in alive[:1]:
+            if isinstance(client.cells, QuantityRounds):
+                self._world.run(self._world.time + RESERVED)
+                client.process.start(client.cells.end(), f"{client.process.name}/end")
+                self._world.run(self._world.time + RESERVED)
         for client in alive:
             client.process.start(client.session.close(), f"{client.process.name}/close")
         self._disasters.touch_all()

@@ -28,6 +28,7 @@ ALWAYS = frozenset(
         Invariant.MIN_HOLD,
         Invariant.CLEAN,
         Invariant.JOB,
+        Invariant.QUANTITY,
         Invariant.DRAINED,
         Invariant.NO_ERRORS,
     }
@@ -109,6 +110,8 @@ class Scenario:
     kinds: tuple[Kind, ...] = MUTEXES
     jobs: bool = False
     """Whether clients call a job that runs once in a window."""
+    quantities: bool = False
+    """Whether clients use a counter, a limit and a stock."""
     multi_acquire: bool = False
     """Whether clients acquire several names in one multi-acquire."""
     bounded: bool = False
@@ -184,6 +187,15 @@ TABLED = (
         NETWORK_FAULTS,
         stores=REDIS,
         jobs=True,
+    ),
+    Scenario(
+        "quantities",
+        "The same, for counters, limits and stocks: each addition counts once, no window of a limit has too many "
+        "units, no unit is sold twice, lost, or refused while enough are left",
+        SAFE,
+        NETWORK_FAULTS,
+        stores=REDIS,
+        quantities=True,
     ),
     Scenario(
         "clock_forward",

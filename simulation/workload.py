@@ -21,6 +21,7 @@ from simulation.followed import FollowedStore
 from simulation.invariants import Invariant
 from simulation.jobs import JobRounds, Ledger
 from simulation.network import Link
+from simulation.quantities import QuantityLedger, QuantityRounds
 from simulation.resource import Resource
 
 WRITER_WEIGHT = 1000
@@ -70,9 +71,9 @@ class Client:
         ttls: tuple[float, ...],
         multi_acquire: bool = False,
         bounded: bool = False,
-        ledger: Ledger | None = None,
+        ledger: Ledger | QuantityLedger | None = None,
     ) -> None:
-        """Make a client of names of `kinds`, or of the job in `ledger`.
+        """Make a client of names of `kinds`, or of the job or the quantities in `ledger`.
 
         `bounded`: the longest of `ttls` is the longest that the store grants.
         """
@@ -88,7 +89,12 @@ class Client:
         self._ttls = ttls
         self._multi_acquire = multi_acquire
         self._bounded = bounded
-        self._jobs = None if ledger is None else JobRounds(process, self.session, ledger, lambda: self.link.faults)
+        self.cells: JobRounds | QuantityRounds | None = None
+        """What the client does instead of acquiring names."""
+        if isinstance(ledger, Ledger):
+            self.cells = JobRounds(process, self.session, ledger, lambda: self.link.faults)
+        if isinstance(ledger, QuantityLedger):
+            self.cells = QuantityRounds(process, self.session, ledger, lambda: self.link.faults)
         rng = process.world.random
         self._habit = self._draw(rng) if rng.random() < 0.5 else None
         """The ttl and lock delay of all requests, if they are always the same, which allows local hand-offs."""
@@ -121,8 +127,8 @@ class Client:
         rng = self.world.random
         for _ in range(rounds):
             await self._runtime.sleep(rng.expovariate(5.0))
-            if self._jobs is not None:
-                await self._jobs.round(rng)
+            if self.cells is not None:
+                await self.cells.round(rng)
             elif self._multi_acquire and rng.random() < MULTI_ACQUIRE_SHARE:
                 await self._multi_acquire_round(rng)
             else:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import OutcomeUnknown, StoreUnavailable
+from holdfast import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.contracts.cells import LARGEST_CELL, Cell
 from holdfast.core import cells
 from holdfast.core.access import Settings
@@ -116,6 +116,31 @@ def test_a_cell_that_may_have_changed_is_said_to() -> None:
     """If the store falls silent after a request, the caller learns that the change may have been made."""
     with pytest.raises(OutcomeUnknown, match="once or not at all"):
         drive(cells_of(MemoryTable(), ["reply", *["request"] * 1000], retry_for=0.05).change("n", add(1)))
+
+
+def test_a_refusal_after_an_unknown_outcome_says_that_it_is_unknown() -> None:
+    """A server that answers errors, after a request without a reply, does not say that nothing was changed."""
+
+    class Refusing(LossyStore):
+        refuses = False
+
+        async def read_cell(self, name: str, until: float) -> Cell:
+            if self.refuses:
+                raise StoreError("no")
+            return await super().read_cell(name, until)
+
+        async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:
+            self.refuses = True
+            raise OutcomeUnknown("the reply was lost")
+
+    store = Refusing(ThreadsRuntime(), MemoryTable())
+    store.fate = []
+    changing = Cells(Session(ThreadsRuntime(), store, Settings("owner")))
+    with pytest.raises(OutcomeUnknown, match="once or not at all"):
+        drive(changing.change("n", add(1)))
+    with pytest.raises(StoreError, match=r"^no$") as caught:
+        drive(changing.change("n", add(1)))
+    assert not isinstance(caught.value, StoreUnavailable)
 
 
 def test_a_removed_cell_never_has_an_old_version_again() -> None:

@@ -7,6 +7,7 @@ from tests.simulated.job_mutants import JOB_MUTANTS
 from tests.simulated.lua_mutants import LUA_MUTANTS
 from tests.simulated.mutants import MUTANTS, Mutant
 from tests.simulated.ordered_mutants import ORDERED_MUTANTS
+from tests.simulated.quantity_mutants import QUANTITY_MUTANTS
 from tests.simulated.quorum_mutants import QUORUM_MUTANTS
 from tests.simulated.sql_mutants import SQL_MUTANTS
 
@@ -16,7 +17,7 @@ SEEDS = 2_000
 @pytest.mark.timeout(900)  # some need hundreds of runs to be met
 @pytest.mark.parametrize(
     "mutant",
-    [*MUTANTS, *LUA_MUTANTS, *QUORUM_MUTANTS, *ORDERED_MUTANTS, *SQL_MUTANTS, *JOB_MUTANTS],
+    [*MUTANTS, *LUA_MUTANTS, *QUORUM_MUTANTS, *ORDERED_MUTANTS, *SQL_MUTANTS, *JOB_MUTANTS, *QUANTITY_MUTANTS],
     ids=lambda mutant: mutant.bug,
 )
 def test_a_planted_bug_is_caught(mutant: Mutant) -> None:

@@ -124,11 +124,9 @@ class Cells:
                 if cell.written:
                     return made.reply
                 error: StoreUnavailable | None = None
-            except StoreUnavailable as failure:
-                error = failure
-                cell = None
-                if isinstance(failure, OutcomeUnknown):
-                    unknown = failure
+            except StoreError as failure:
+                unknown = _weighed(name, failure, unknown)
+                error, cell = cast("StoreUnavailable", failure), None
             if runtime.now() + pause > give_up_at:
                 raise _gave_up(name, access.retry_for, error, unknown)
             await runtime.sleep(pause * (0.5 + runtime.random()))
@@ -141,13 +139,23 @@ class Cells:
         return await self._adding.add_to_cell(name, addition, lane, number, until)
 
 
-def _gave_up(
-    name: str, after: float, error: StoreUnavailable | None, unknown: OutcomeUnknown | None
-) -> StoreUnavailable:
+def _weighed(name: str, failure: StoreError, unknown: OutcomeUnknown | None) -> OutcomeUnknown | None:
+    """Return the error of a request that may have made the change, if there is one; raise what no retry can help."""
+    if isinstance(failure, StoreUnavailable):
+        return failure if isinstance(failure, OutcomeUnknown) else unknown
+    if unknown is None:
+        raise failure
+    raise OutcomeUnknown(
+        f"{name!r} may have been changed, once or not at all: after a request without a reply the store refused to say "
+        f"which it is ({quoted(failure)})"
+    ) from failure
+
+
+def _gave_up(name: str, after: float, error: StoreUnavailable | None, unknown: OutcomeUnknown | None) -> StoreError:
     if unknown is not None:
         return OutcomeUnknown(
             f"{name!r} may have been changed, once or not at all: after a request without a reply the store did not "
-            f"say within {after:g} s ({quoted(error or unknown)})"
+            f"say within {after:g} s which it is ({quoted(error or unknown)})"
         )
     if error is not None:
         return error

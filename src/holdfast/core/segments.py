@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.contracts.cells import Addition, Change
 from holdfast.core.session import Session
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.table import stock
 from holdfast.table.stock import Segment, Transit
 
@@ -74,7 +74,7 @@ class SegmentedStock:
         await self._cells.change(self._names[home], stock.restock(units, self._count))
         try:
             await self.rebalance()
-        except StoreUnavailable:  # the units are there, and takes find them wherever they are
+        except StoreError:  # the units are there, and takes find them wherever they are
             return
 
     async def rebalance(self) -> None:

@@ -27,8 +27,8 @@ from holdfast.stores.mysql.errors import (
 )
 from holdfast.stores.mysql.options import OFF, TABLE, MySqlDeployment, place
 from holdfast.stores.sql.database import LOCKED_FOR
+from holdfast.transport.caller_queue import CallerQueue
 from holdfast.transport.pool import ConnectionPool
-from holdfast.transport.turns import Turns
 
 log = logging.getLogger("holdfast")
 
@@ -163,7 +163,7 @@ class MySqlLink(ABC):
 
     async def take(self, until: float) -> MySqlConnection:
         """Return a connection on which no reply is due: an idle one, a new one, or the next that is put back."""
-        turn: Event | None = None
+        mine: Event | None = None
         try:
             while True:
                 if (now := self._runtime.now()) >= until:
@@ -171,37 +171,37 @@ class MySqlLink(ABC):
                         f"the request to {self._deployment.title()} timed out before it was sent: raise `timeout` or "
                         "`operation_timeout`, or allow more with ?connections= in the URL"
                     )
-                if turn is not None:
-                    turn.clear()  # before all looks, so that no wake-up after them is missed
+                if mine is not None:
+                    mine.clear()  # before all looks, so that no wake-up after them is missed
                 self._check_open()
-                if self._turns.is_first(turn):
+                if self._callers.is_first(mine):
                     if (connection := self._pool.take(now)) is not None:
                         return connection
                     if len(self._pool.all) + self._connecting < self._deployment.connections:
                         break
-                if turn is None:
-                    turn = self._turns.new()
-                    self._turns.join(turn)
+                if mine is None:
+                    mine = self._callers.new()
+                    self._callers.join(mine)
                 else:
-                    await self._turns.wait(turn, until)
+                    await self._callers.wait(mine, until)
         finally:
-            if turn is not None:
-                self._turns.leave(turn)
+            if mine is not None:
+                self._callers.leave(mine)
         return await self._connect(until)
 
     def put_back(self, connection: MySqlConnection) -> None:
         """Let others use a connection on which no reply is due."""
         self._pool.put_back(connection)
-        self._turns.wake()
+        self._callers.wake()
 
     def discard(self, connection: MySqlConnection) -> None:
         """Close a connection that was taken. Idempotent."""
         self._pool.discard(connection)
-        self._turns.wake()
+        self._callers.wake()
 
     def _lose(self, connection: MySqlConnection) -> None:
         self._pool.lose(connection)
-        self._turns.wake()
+        self._callers.wake()
 
     async def _connect(self, until: float) -> MySqlConnection:
         self._connecting += 1
@@ -209,7 +209,7 @@ class MySqlLink(ABC):
             connection = await self.dial(until)
         finally:
             self._connecting -= 1
-            self._turns.wake()
+            self._callers.wake()
         self._pool.add(connection, self._runtime.now())
         return connection
 
@@ -305,7 +305,7 @@ class MySqlLink(ABC):
         """Close the idle connections now, and those in use when they are put back."""
         self._closed = True
         self._pool.close()
-        self._turns.wake_all()
+        self._callers.wake_all()
 
     def abandon(self) -> None:
         """In a forked child: close its copies, and start anew."""
@@ -315,7 +315,7 @@ class MySqlLink(ABC):
 
     def _start_anew(self) -> None:
         self._pool: ConnectionPool[MySqlConnection] = ConnectionPool()
-        self._turns = Turns(self._runtime)
+        self._callers = CallerQueue(self._runtime)
         self._connecting = 0
 
 

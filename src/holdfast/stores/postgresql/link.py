@@ -18,9 +18,9 @@ from holdfast.stores.postgresql.connection import Params, PgConnection, PgStatem
 from holdfast.stores.postgresql.errors import PgBroken, PgServerError, cannot_connect, to_store_error, unanswered
 from holdfast.stores.postgresql.options import PgDeployment, place
 from holdfast.stores.sql.database import LOCKED_FOR
+from holdfast.transport.caller_queue import CallerQueue
 from holdfast.transport.keep_alive import DEAD_AFTER, FIRST_PROBE, INTERVAL, PROBES
 from holdfast.transport.pool import ConnectionPool
-from holdfast.transport.turns import Turns
 
 T = TypeVar("T")
 
@@ -108,7 +108,7 @@ class PgLink(ABC):
             raise unanswered(connection.place, error) from error
         except BaseException:
             self._pool.discard(connection)
-            self._turns.wake()
+            self._callers.wake()
             raise
         self.put_back(connection)
         return table
@@ -154,7 +154,7 @@ class PgLink(ABC):
 
     async def take(self, until: float) -> PgConnection:
         """Return a connection on which no reply is due: an idle one, a new one, or the next that is put back."""
-        turn: Event | None = None
+        mine: Event | None = None
         try:
             while True:
                 if (now := self._runtime.now()) >= until:
@@ -162,37 +162,37 @@ class PgLink(ABC):
                         f"the request to {self._deployment.title()} timed out before it was sent: raise `timeout` or "
                         "`operation_timeout`, or allow more with ?connections= in the URL"
                     )
-                if turn is not None:
-                    turn.clear()  # before all looks, so that no wake-up after them is missed
+                if mine is not None:
+                    mine.clear()  # before all looks, so that no wake-up after them is missed
                 self._check_open()
-                if self._turns.is_first(turn):
+                if self._callers.is_first(mine):
                     if (connection := self._pool.take(now)) is not None:
                         return connection
                     if len(self._pool.all) + self._connecting < self._deployment.connections:
                         break
-                if turn is None:
-                    turn = self._turns.new()
-                    self._turns.join(turn)
+                if mine is None:
+                    mine = self._callers.new()
+                    self._callers.join(mine)
                 else:
-                    await self._turns.wait(turn, until)
+                    await self._callers.wait(mine, until)
         finally:
-            if turn is not None:
-                self._turns.leave(turn)
+            if mine is not None:
+                self._callers.leave(mine)
         return await self._connect(until)
 
     def put_back(self, connection: PgConnection) -> None:
         """Let others use a connection on which no reply is due."""
         self._pool.put_back(connection)
-        self._turns.wake()
+        self._callers.wake()
 
     def _lose(self, connection: PgConnection) -> None:
         self._pool.lose(connection)
-        self._turns.wake()
+        self._callers.wake()
 
     def discard(self, connection: PgConnection) -> None:
         """Close a connection that was taken. Idempotent."""
         self._pool.discard(connection)
-        self._turns.wake()
+        self._callers.wake()
 
     async def _connect(self, until: float) -> PgConnection:
         self._connecting += 1
@@ -200,7 +200,7 @@ class PgLink(ABC):
             connection = await self.dial(until)
         finally:
             self._connecting -= 1
-            self._turns.wake()
+            self._callers.wake()
         self._pool.add(connection, self._runtime.now())
         return connection
 
@@ -270,7 +270,7 @@ class PgLink(ABC):
         """Close the idle connections now, and those in use when they are put back."""
         self._closed = True
         self._pool.close()
-        self._turns.wake_all()
+        self._callers.wake_all()
 
     def abandon(self) -> None:
         """In a forked child: close its copies, and start anew."""
@@ -280,7 +280,7 @@ class PgLink(ABC):
 
     def _start_anew(self) -> None:
         self._pool: ConnectionPool[PgConnection] = ConnectionPool()
-        self._turns = Turns(self._runtime)
+        self._callers = CallerQueue(self._runtime)
         self._connecting = 0
 
 

@@ -13,7 +13,7 @@ LOOK_AGAIN = 0.05
 """How often the first looks without being woken, in seconds."""
 
 
-class Turns:
+class CallerQueue:
     """A queue of callers. Every method may be called by any thread: each step on a deque is atomic."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -21,31 +21,31 @@ class Turns:
         self._runtime = runtime
         self._waiting: deque[Event] = deque()
 
-    def is_first(self, turn: Event | None) -> bool:
-        """Tell whether it is the turn of a caller: None stands for one who has not joined."""
+    def is_first(self, place: Event | None) -> bool:
+        """Tell whether this is the first place; None is that of a caller who has not joined."""
         try:
-            return self._waiting[0] is turn
+            return self._waiting[0] is place
         except IndexError:
-            return turn is None
+            return place is None
 
     def new(self) -> Event:
-        """Return a turn, which is not in the queue yet: an interrupt may come before the caller has it."""
+        """Return a place that is not in the queue yet, for an interrupt may come before the caller has it."""
         return self._runtime.event()
 
-    def join(self, turn: Event) -> None:
-        """Put a turn at the end of the queue."""
-        self._waiting.append(turn)
+    def join(self, place: Event) -> None:
+        """Put a place at the end of the queue."""
+        self._waiting.append(place)
 
-    async def wait(self, turn: Event, until: float) -> None:
-        """Wait until it may be one's turn. Call `turn.clear()` before all that was looked at before."""
-        if self.is_first(turn):
+    async def wait(self, place: Event, until: float) -> None:
+        """Wait until this may be the first place. Call `place.clear()` before all that was looked at before this."""
+        if self.is_first(place):
             until = min(until, self._runtime.now() + LOOK_AGAIN)
-        await turn.wait(until)
+        await place.wait(until)
 
-    def leave(self, turn: Event) -> None:
+    def leave(self, place: Event) -> None:
         """Leave the queue, and wake who is first then."""
         with suppress(ValueError):
-            self._waiting.remove(turn)
+            self._waiting.remove(place)
         self.wake()
 
     def wake(self) -> None:

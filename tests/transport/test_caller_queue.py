@@ -16,7 +16,7 @@ from holdfast.stores.mysql.threads import MySqlThreadLink
 from holdfast.stores.postgresql.aio import PgAsyncLink
 from holdfast.stores.postgresql.options import deployment_of as postgresql_deployment
 from holdfast.stores.postgresql.threads import PgThreadLink
-from holdfast.transport.turns import Turns
+from holdfast.transport.caller_queue import CallerQueue
 
 CALLERS, ROUNDS = 20, 10
 LONG = 30.0
@@ -148,9 +148,9 @@ def test_threads_share_one_connection(kind: str, url: str) -> None:
 
 def test_a_turn_that_never_joined_may_leave() -> None:
     """As after an interrupt between the two."""
-    turns = Turns(ThreadsRuntime())
-    assert turns.is_first(None)
-    turns.leave(turns.new())
-    turns.wake()
-    turns.wake_all()
-    assert turns.is_first(None)
+    callers = CallerQueue(ThreadsRuntime())
+    assert callers.is_first(None)
+    callers.leave(callers.new())
+    callers.wake()
+    callers.wake_all()
+    assert callers.is_first(None)
