@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import permutations
 from pathlib import Path
 from unittest.mock import Mock
@@ -13,13 +14,24 @@ from unittest.mock import Mock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redis.asyncio.cluster import RedisCluster as AsyncRedisCluster
 from redis.client import Redis
+from redis.cluster import RedisCluster
 from redis.crc import key_slot
 from redis.exceptions import ResponseError
 
 import holdfast
 from holdfast import StaleTokenError, StoreUnavailable, UsageError
-from holdfast.fencing import AsyncObjectGuard, FileGuard, MemoryGuard, ObjectGuard, RedisGuard, StoredObject, objects
+from holdfast.fencing import (
+    AsyncObjectGuard,
+    AsyncRedisGuard,
+    FileGuard,
+    MemoryGuard,
+    ObjectGuard,
+    RedisGuard,
+    StoredObject,
+    objects,
+)
 from holdfast.fencing.holders import Holder
 from holdfast.fencing.redis_keys import SCRIPT, fence_of
 from tests.fencing.resources import (
@@ -33,7 +45,7 @@ from tests.fencing.resources import (
     GuardedValue,
     redis_client,
 )
-from tests.servers import RedisServer
+from tests.servers import Cluster, RedisServer
 
 KINDS = ("value", "file", "object", "async object", "key", "async key")
 
@@ -517,3 +529,24 @@ def test_a_check_apart_from_the_write_lets_a_late_holder_write(client: Redis, sp
     wrong.write(6, "late")
     assert wrong.now() == "late"
     assert "redis.call(ARGV[3], KEYS[1]" in SCRIPT
+
+
+def test_a_cluster_keeps_a_fence_beside_its_key(redis_cluster: Cluster, space: str) -> None:
+    """Whatever the slot of the key, in both forms."""
+    host, port = redis_cluster.nodes[0].address
+
+    async def write_late(keys: list[str]) -> int:
+        refused = 0
+        async with AsyncRedisCluster(host=host, port=port) as client:
+            for key in keys:
+                with pytest.raises(StaleTokenError):
+                    await AsyncRedisGuard(client).set(6, key, "late")
+                refused += 1
+        return refused
+
+    keys = [f"{space}{number}" for number in range(12)]
+    with closing(RedisCluster(host=host, port=port)) as client:
+        for key in keys:
+            RedisGuard(client).set(7, key, key)
+        assert asyncio.run(write_late(keys)) == len(keys)
+        assert [RedisGuard(client).get(7, key) for key in keys] == [key.encode() for key in keys]
