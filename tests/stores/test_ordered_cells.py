@@ -7,6 +7,9 @@ import pytest
 
 from holdfast import Client, StoreError, StoreUnavailable
 from holdfast.contracts.cells import Cell
+from holdfast.core.access import Settings
+from holdfast.core.session import Session
+from holdfast.core.slots import take_slot
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.etcd.link import EtcdReply, Said
 from holdfast.stores.ordered.store import OrderedCellStore
@@ -14,6 +17,7 @@ from holdfast.stores.urls import store_source
 from holdfast.stores.zookeeper import cells as zookeeper_cells
 from holdfast.stores.zookeeper.directory import ZooKeeperDirectory
 from holdfast.stores.zookeeper.nodes import ZooKeeperNodes
+from holdfast.table.limit import LimitRule
 from tests.servers import EtcdServer, ZooKeeperServer
 
 HOUR = 3600 * 1_000_000
@@ -22,11 +26,12 @@ HOUR = 3600 * 1_000_000
 class SkewedRuntime(ThreadsRuntime):
     """A runtime whose wall clock is wrong."""
 
-    skew = 0
-
-    def wall(self) -> int:
-        """Return the wrong time."""
-        return super().wall() + self.skew
+    def __init__(self) -> None:
+        """Start with the right time."""
+        super().__init__()
+        self.skew = 0
+        right = self.wall
+        self.wall = lambda: right() + self.skew
 
 
 class Cells:
@@ -87,6 +92,60 @@ def test_the_time_is_the_servers(request: pytest.FixtureRequest, kind: str, skew
         written, read = cells.write("cell", value, version), cells.read("cell")
         assert before <= written.now / 1e6 <= read.now / 1e6 + 1 <= time.time() + 2
         version = written.version
+
+
+def test_clocks_that_disagree_do_not_move_a_cell_back_and_forth(etcd_server: EtcdServer, space: str) -> None:
+    """What one client has written, another one never sees at an earlier time; a limit would count that twice."""
+    clients = [Cells(f"{etcd_server.url}/{space}") for _ in range(2)]
+    clients[0].runtime.skew, clients[1].runtime.skew = 700_000, -700_000
+    version, latest = 0, 0
+    for number in range(40):
+        for cells in clients:
+            seen = cells.read("cell")
+            assert seen.now >= latest
+            written = cells.write("cell", b"%d" % number, version)
+            version, latest = written.version, max(latest, seen.now)
+    for cells in clients:
+        drive(cells.store.close())
+
+
+def test_a_limit_holds_though_clocks_disagree(etcd_server: EtcdServer, space: str) -> None:
+    """Two clients whose clocks differ by more than a second share one limit."""
+    rule, passed = LimitRule(5, 1_000_000, 1), 0
+    sessions: list[Session] = []
+    for skew in (700_000, -700_000):
+        runtime = SkewedRuntime()
+        runtime.skew = skew
+        store = store_source(f"{etcd_server.url}/{space}").make(runtime)
+        sessions.append(Session(runtime, store, Settings("owner")))
+    began = time.monotonic()
+    while time.monotonic() < began + 3.0:
+        for each in sessions:
+            passed += drive(take_slot(each, "limit:l", rule, 1, 0.0)) is None
+    assert passed <= 5 * (time.monotonic() - began + 2.0) + 1
+    for each in sessions:
+        drive(each.close())
+
+
+def test_times_far_apart_are_a_clock_that_was_set_back(etcd: Cells, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing waits for the old time to come again."""
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.stores.etcd.http.EtcdReply", _a_lifetime_ahead)
+        written = etcd.write("cell", b"x", 0)
+    assert written.now > time.time() * 1e6 + HOUR
+    assert abs(etcd.read("cell").now - time.time() * 1e6) < 2e6
+
+
+def _a_lifetime_ahead(status: int, said: Said, _date: str) -> EtcdReply:
+    return EtcdReply(status, said, "Wed, 25 Nov 2099 12:00:00 GMT")
+
+
+def test_a_key_of_others_is_no_cell(etcd: Cells, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what to do."""
+    etcd.write("cell", b"x", 0)
+    monkeypatch.setattr("holdfast.stores.etcd.cells.DIGITS", 40)
+    with pytest.raises(StoreError, match="remove it"):
+        etcd.read("cell")
 
 
 def test_a_gateway_without_a_clock_is_refused(etcd: Cells, monkeypatch: pytest.MonkeyPatch) -> None:
