@@ -60,9 +60,12 @@ class QuantityLedger:
     """For each use of the limit: when the call began, when it returned, and for how many units."""
     brought: Bounds = field(default_factory=Bounds)
     taken: Bounds = field(default_factory=Bounds)
+    uses: int = 0
+    """How many additions, uses of the limit and takes were told to have succeeded."""
 
     def has_counted(self, value: int, at_least: int) -> None:
         """Check the value that an addition of one returned; it began when `at_least` was known."""
+        self.uses += 1
         if value in self.values:
             self.tell(Invariant.QUANTITY, f"two additions gave the counter the value {value}")
         if not at_least < value <= self.counted.most:
@@ -72,6 +75,7 @@ class QuantityLedger:
 
     def has_passed(self, began: float, ended: float, units: int) -> None:
         """Check that no window has more units than the limit lets pass: each was used between these instants."""
+        self.uses += 1
         self.passed = [each for each in self.passed if each[1] > ended - PER]
         self.passed.append((began, ended, units))
         for first, _, _ in self.passed:
@@ -82,6 +86,7 @@ class QuantityLedger:
 
     def has_taken(self) -> None:
         """Check that no more was taken than may have been brought."""
+        self.uses += 1
         if self.taken.known > self.brought.most:
             self.tell(Invariant.QUANTITY, f"{self.taken.known} units were taken of {self.brought.most}")
 
@@ -142,7 +147,8 @@ class QuantityRounds:
         if taken == 0:
             ledger.taken.known -= units
             ledger.was_refused(units, brought)
-        ledger.has_taken()
+        elif taken is not None:
+            ledger.has_taken()
 
     async def _reserve(self, rng: random.Random) -> None:
         """Reserve units, and confirm or cancel them, or leave them to their ttl."""
@@ -166,11 +172,10 @@ class QuantityRounds:
         except (Cancelled, StoreError):
             return
         if confirms and ended:
+            ledger.taken.unsure -= units
             ledger.taken.known += units
-        if confirms and not ended:
-            return  # it has expired; a refusal that came before may have counted it
-        ledger.taken.unsure -= units if confirms else 0
-        ledger.has_taken()
+            ledger.has_taken()
+        # else it has expired or was cancelled; a refusal that came before may have counted it, so it stays unsure
 
     async def _restock(self, rng: random.Random) -> None:
         units = rng.randint(1, 6)

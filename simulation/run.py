@@ -124,7 +124,7 @@ class Run:
         checker.check_end()
         for client in self._clients:
             client.process.close()
-        grants = checker.store.grants
+        grants = checker.store.grants + (self._ledger.uses if isinstance(self._ledger, QuantityLedger) else 0)
         self._happened["lease taken up again"] += checker.store.restored
         self._happened["lease handed off"] += checker.clients.handed_off
         self._trace("end", f"{world.events} events, {grants} grants")

@@ -79,6 +79,7 @@ FAULTS["sql_clock_forward"] = FAULTS["clock_forward"]
 FAULTS["sql_force"] = FAULTS["force"]
 FAULTS["sql_failover"] = {"failover", "lease taken up again", "long lock delay", "message late"}
 FAULTS["sql_unguarded"] = {"failover"}
+FAULTS["quantities"] = {each for each in FAULTS["wire"] if not each.startswith(("acquire", "push"))}
 FAULTS["redis_amnesia"] = FAULTS["amnesia"]
 """What must be seen to happen in a scenario, many times."""
 
