@@ -159,12 +159,13 @@ def test_a_lease_lasts_its_ttl_though_the_servers_clock_takes_two_steps_at_once(
             asked_at, before = kit.now(), counted(server)
             await raw.acquire_free(first)
             late_in_a_second(server, 0.005, 0.05)  # and now it runs in the second after the next
+            stood_still = kit.now() - asked_at > 0.5  # for so long that nothing is promised
             await kit.pause(0.02)
             passed_over = counted(server) == before + 2
             while not isinstance(await raw.acquire(second), Granted):
                 await kit.pause(0.02)
-            assert kit.now() - asked_at >= 2.0
-            if passed_over:
+            assert kit.now() - asked_at >= 2.0 or stood_still
+            if passed_over and not stood_still:
                 return
             late_in_a_second(server, 0.95, 0.99, 1.0)
         raise AssertionError("the server never passed over a second: nothing was tried")
