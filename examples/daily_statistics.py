@@ -21,6 +21,8 @@ from holdfast.fencing import FileGuard
 
 DAYS, EVENTS, NODES = 3, 20, 4
 TTL = 1.0
+SLOW = {"": 0.0, "killed": 60.0, "stopped": 3 * TTL}
+"""For how many seconds a node with a fault stands in the middle of an event."""
 
 
 # -- the right version ---------------------------------------------------------------------------------------
@@ -87,7 +89,7 @@ def node(folder: str, url: str, space: str, name: str, fault: str) -> None:
         return
     with holdfast.Client(url, namespace=space, owner=name) as client:
         for number in range(DAYS * EVENTS):
-            slow = 3 * TTL if fault and number == 2 else 0.0
+            slow = SLOW[fault] if number == 2 else 0.0
             count(client, here, number // EVENTS, name, slow)
 
 

@@ -104,7 +104,7 @@ def test_processes_that_start_at_once_run_it_once(command: Command, tmp_path: Pa
 
 def test_a_killed_run_is_tried_again_but_no_more_often_than_allowed(command: Command, here: Here) -> None:
     """Neither holdfast nor its command says a word, and the next call takes over when the lease has ended."""
-    options = ("--window", "daily", "--busy", "wait", "--attempts", "2", "--ttl", "1")
+    options = ("--window", "daily", "--busy", "wait", "--attempts", "2", "--ttl", "3")
     process = command.start("once", "report", *options, "--owner", "ben", "-c", "echo $$; exec sleep 100")
     child = int(first_line(process))
     process.kill()
