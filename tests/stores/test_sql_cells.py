@@ -105,7 +105,7 @@ def test_ten_at_once_add_cells_to_tables_of_an_earlier_version(database: Databas
     database.become_old()
 
     def add(_: int) -> int:
-        with Client(database.url) as client:
+        with Client(database.url, operation_timeout=30.0) as client:  # ten start at once, maybe on a busy machine
             return client.counter("hits").add()
 
     with Client(database.url) as holder:
