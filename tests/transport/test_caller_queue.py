@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections import Counter
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import pytest
@@ -17,6 +18,7 @@ from holdfast.stores.postgresql.aio import PgAsyncLink
 from holdfast.stores.postgresql.options import deployment_of as postgresql_deployment
 from holdfast.stores.postgresql.threads import PgThreadLink
 from holdfast.transport.caller_queue import CallerQueue
+from tests.hazards.interrupting import sweep
 
 CALLERS, ROUNDS = 20, 10
 LONG = 30.0
@@ -146,11 +148,42 @@ def test_threads_share_one_connection(kind: str, url: str) -> None:
     drive(link.close())
 
 
-def test_a_turn_that_never_joined_may_leave() -> None:
-    """As after an interrupt between the two."""
-    callers = CallerQueue(ThreadsRuntime())
-    assert callers.is_first(None)
-    callers.leave(callers.new())
-    callers.wake()
-    callers.wake_all()
-    assert callers.is_first(None)
+@pytest.mark.filterwarnings(
+    "ignore:coroutine .* was never awaited",
+    "ignore::pytest.PytestUnraisableExceptionWarning",  # Python swallows an interrupt in a finalizer
+)
+def test_an_interrupt_anywhere_leaves_no_place_behind() -> None:
+    """Whoever comes after the interrupted caller is served at once; else nobody would be served any more."""
+    runtime = ThreadsRuntime()
+    queues: list[CallerQueue] = []
+
+    def prepare(_: int) -> Callable[[], object]:
+        callers = CallerQueue(runtime)
+        queues.append(callers)
+        found = iter([None, None, "a connection"])  # at once, in the queue, and after a wait
+        until = runtime.now() + LONG
+        return lambda: drive(callers.first_result(lambda _: next(found), until))
+
+    for _, where in sweep(prepare):
+        assert drive(queues[-1].first_result(lambda _: "served", runtime.now() + 5.0)) == "served", where
+    assert len(queues) > 10
+
+
+def test_a_missed_wake_up_costs_a_second_at_most() -> None:
+    """An interrupt may come between the end of one wait and the wake-up of the next caller."""
+    runtime = ThreadsRuntime()
+    callers = CallerQueue(runtime)
+    callers.wake = lambda: None  # type: ignore[method-assign]
+    free = threading.Event()
+    served: list[str | None] = []
+
+    def call() -> None:
+        served.append(drive(callers.first_result(lambda _: "served" if free.is_set() else None, runtime.now() + LONG)))
+
+    threads = [threading.Thread(target=call) for _ in range(3)]
+    for each in threads:
+        each.start()
+    free.set()
+    for each in threads:
+        each.join(LONG / 2)
+    assert served == ["served"] * 3

@@ -5,12 +5,16 @@ look who is first, and one of them might wait for ever behind those who come lat
 """
 
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
 
 from holdfast.contracts.runtime import Event, Runtime
 
-LOOK_AGAIN = 0.05
-"""How often the first looks without being woken, in seconds."""
+T = TypeVar("T")
+
+LOOK_AGAIN, LOOK_SELDOM = 0.05, 1.0
+"""How often the first, and anybody else, looks without being woken, in seconds: an interrupt may cost a wake-up."""
 
 
 class CallerQueue:
@@ -20,40 +24,42 @@ class CallerQueue:
         """Start without callers."""
         self._runtime = runtime
         self._waiting: deque[Event] = deque()
+        self._closed = False
 
-    def is_first(self, place: Event | None) -> bool:
-        """Tell whether this is the first place; None is that of a caller who has not joined."""
+    async def first_result(self, look: Callable[[float], T | None], until: float) -> T | None:
+        """Call `look` with the present instant whenever this caller is first; return what it returns, once it does.
+
+        Return None if the time is over or the queue is closed before.
+        """
+        now = self._runtime.now()
+        if not self._waiting and not self._closed and now < until and (found := look(now)) is not None:
+            return found
+        place = self._runtime.event()
         try:
-            return self._waiting[0] is place
-        except IndexError:
-            return place is None
-
-    def new(self) -> Event:
-        """Return a place that is not in the queue yet, for an interrupt may come before the caller has it."""
-        return self._runtime.event()
-
-    def join(self, place: Event) -> None:
-        """Put a place at the end of the queue."""
-        self._waiting.append(place)
-
-    async def wait(self, place: Event, until: float) -> None:
-        """Wait until this may be the first place. Call `place.clear()` before all that was looked at before this."""
-        if self.is_first(place):
-            until = min(until, self._runtime.now() + LOOK_AGAIN)
-        await place.wait(until)
-
-    def leave(self, place: Event) -> None:
-        """Leave the queue, and wake who is first then."""
-        with suppress(ValueError):
-            self._waiting.remove(place)
-        self.wake()
+            self._waiting.append(place)
+            while True:
+                place.clear()  # before all looks, so that no wake-up after them is missed
+                now = self._runtime.now()
+                if self._closed or now >= until:
+                    return None
+                first = self._waiting[0] is place
+                if first and (found := look(now)) is not None:
+                    return found
+                await place.wait(min(until, now + (LOOK_AGAIN if first else LOOK_SELDOM)))
+        finally:
+            try:  # noqa: SIM105 - an interrupt may come with any call of Python's, and would leave the place behind
+                self._waiting.remove(place)
+            except ValueError:  # an interrupt came before it was there
+                pass
+            self.wake()
 
     def wake(self) -> None:
         """Let the first look again."""
         with suppress(IndexError):
             self._waiting[0].set()
 
-    def wake_all(self) -> None:
-        """Let all look again, because there will be no more connections."""
+    def close(self) -> None:
+        """End all waits."""
+        self._closed = True
         for each in list(self._waiting):
             each.set()

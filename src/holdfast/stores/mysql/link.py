@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from holdfast.contracts.runtime import Event, Runtime
+from holdfast.contracts.runtime import Runtime
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.stores.mysql.connection import MySqlConnection, is_of_driver
 from holdfast.stores.mysql.errors import (
@@ -163,31 +163,21 @@ class MySqlLink(ABC):
 
     async def take(self, until: float) -> MySqlConnection:
         """Return a connection on which no reply is due: an idle one, a new one, or the next that is put back."""
-        mine: Event | None = None
-        try:
-            while True:
-                if (now := self._runtime.now()) >= until:
-                    raise StoreUnavailable(
-                        f"the request to {self._deployment.title()} timed out before it was sent: raise `timeout` or "
-                        "`operation_timeout`, or allow more with ?connections= in the URL"
-                    )
-                if mine is not None:
-                    mine.clear()  # before all looks, so that no wake-up after them is missed
-                self._check_open()
-                if self._callers.is_first(mine):
-                    if (connection := self._pool.take(now)) is not None:
-                        return connection
-                    if len(self._pool.all) + self._connecting < self._deployment.connections:
-                        break
-                if mine is None:
-                    mine = self._callers.new()
-                    self._callers.join(mine)
-                else:
-                    await self._callers.wait(mine, until)
-        finally:
-            if mine is not None:
-                self._callers.leave(mine)
-        return await self._connect(until)
+        self._check_open()
+        found: MySqlConnection | bool | None = await self._callers.first_result(self._look, until)
+        if found is None:
+            self._check_open()
+            raise StoreUnavailable(
+                f"the request to {self._deployment.title()} timed out before it was sent: raise `timeout` or "
+                "`operation_timeout`, or allow more with ?connections= in the URL"
+            )
+        return await self._connect(until) if isinstance(found, bool) else found
+
+    def _look(self, now: float) -> MySqlConnection | bool | None:
+        """Return an idle connection, True if there is room for a new one, None if the caller has to wait."""
+        if (connection := self._pool.take(now)) is not None:
+            return connection
+        return True if len(self._pool.all) + self._connecting < self._deployment.connections else None
 
     def put_back(self, connection: MySqlConnection) -> None:
         """Let others use a connection on which no reply is due."""
@@ -305,7 +295,7 @@ class MySqlLink(ABC):
         """Close the idle connections now, and those in use when they are put back."""
         self._closed = True
         self._pool.close()
-        self._callers.wake_all()
+        self._callers.close()
 
     def abandon(self) -> None:
         """In a forked child: close its copies, and start anew."""
