@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 
@@ -181,6 +182,23 @@ def test_the_node_of_a_removed_cell_goes_and_its_version_does_not_come_again(
             zookeeper.write("cell", b"", again.version)
             zookeeper.tidy()
         assert all(not zookeeper.write("cell", b"z", old).written for old in seen)
+
+
+def test_a_node_that_could_not_be_deleted_is_deleted_later(zookeeper: Cells, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty node is not left behind because the server did not answer once."""
+    written = zookeeper.write("cell", b"x", 0)
+    zookeeper.write("cell", b"", written.version)
+    monkeypatch.setattr(zookeeper_cells, "EMPTY_FOR", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(ZooKeeperNodes, "each", Mock(side_effect=StoreUnavailable("no answer")))
+        with pytest.raises(StoreUnavailable):
+            zookeeper.tidy()
+    directory = zookeeper.store.directory
+    assert isinstance(directory, ZooKeeperDirectory)
+    path = directory.cells._path("cell")
+    assert drive(directory._nodes.get(path, zookeeper.until())) is not None
+    zookeeper.tidy()
+    assert drive(directory._nodes.get(path, zookeeper.until())) is None
 
 
 def test_a_write_behind_a_faster_client_is_refused(zookeeper: Cells, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@
     <prefix>/n/<name>/s<request>    a change of the capacity, without a lease
     <prefix>/n/<name>/z             nothing; its mod_revision tells when the last contender joined
     <prefix>/n/<name>/t<request>    the tombstone of a request, which refuses its join, with a lease of 30 seconds
-    <prefix>/v/<name>               the value of a cell, as the client gave it
+    <prefix>/v/<name>               a cell: when it was written, in 16 digits, and its value as the client gave it
     <prefix>/i/<session>            the mark that the session lives, with its lease; the keys below are messages to it
 
 Names are percent-encoded, so each name is a range of its own, and one range request lists it. A value is JSON and tells

@@ -245,10 +245,11 @@ class MySqlDatabase:
     async def _run_on_cells(self, statements: Sequence[str], until: float) -> list[MySqlResult]:
         """Run statements; if the tables are those of an earlier Holdfast, without cells, make what is missing first."""
         try:
-            return await self._link.run(statements, until)
-        except MySqlServerError as error:
-            if error.code == MISSING:
-                await self._make_tables(until)
+            return await self._run(statements, until)
+        except StoreError as error:
+            if not (isinstance(error.__cause__, MySqlServerError) and error.__cause__.code == MISSING):
+                raise
+        await self._make_tables(until)
         return await self._run(statements, until)
 
     def _cell(self, result: MySqlResult) -> Cell:

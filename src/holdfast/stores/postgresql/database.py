@@ -171,10 +171,11 @@ class PgDatabase:
     async def _run_on_cells(self, statement: PgStatement, params: Params, until: float) -> Table:
         """Run a statement; if the tables are those of an earlier Holdfast, without cells, add what is missing first."""
         try:
-            return await self._link.execute(statement, params, until)
-        except PgServerError as error:
-            if error.state in MISSING:
-                await self._make_tables(until)
+            return await self._run(statement, params, until)
+        except StoreError as error:
+            if not (isinstance(error.__cause__, PgServerError) and error.__cause__.state in MISSING):
+                raise
+        await self._make_tables(until)
         return await self._run(statement, params, until)
 
     async def end_quarantine(self, until: float) -> float:

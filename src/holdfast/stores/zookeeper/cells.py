@@ -92,15 +92,13 @@ class ZooKeeperCells:
     async def remove_unused(self, until: float) -> None:
         """Delete the nodes of cells that this client removed a while ago, and that nobody has made again."""
         before = self._now() - EMPTY_FOR
-        for path, (emptied_at, writes) in list(self._emptied.items()):
-            if emptied_at > before:
-                return
-            del self._emptied[path]
-            await self._session.exchange(
-                until,
-                lambda client, path=path, writes=writes: [client.delete_async(path, writes)],  # type: ignore[misc]
-                writes=False,
-            )
+        old = {path: emptied for path, emptied in list(self._emptied.items()) if emptied[0] <= before}
+        await self._nodes.each(
+            until, list(old), lambda client, path: client.delete_async(path, old[path][1]), writes=True
+        )
+        for path, emptied in old.items():  # only now: what failed is tried again
+            if self._emptied.get(path) is emptied:
+                del self._emptied[path]
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{names.encode(name)}"
