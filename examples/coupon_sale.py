@@ -116,7 +116,7 @@ def sales(folder: Path) -> tuple[int, int]:
 
 
 def sell_the_rest(folder: Path, url: str, space: str) -> None:
-    """Let late customers have what comes back: the coupon that the killed node had reserved."""
+    """Sell the coupon that the killed node had reserved to a late customer, once the stock has it back."""
     with holdfast.Client(url, namespace=space) as client, database(folder) as data:
         give_up_at = time.monotonic() + 20 * TTL
         customer = CUSTOMERS
@@ -135,16 +135,14 @@ def scene(folder: Path, url: str, space: str) -> bool:
             with holdfast.Client(url, namespace=space) as client:
                 client.stock("coupons").restock(COUPONS)
         facts = {"folder": str(here), "url": url, "space": space, "version": version}
-        with nodes_of(
-            __file__, [{**facts, "first": number} for number in range(NODES)], together=version == "check"
-        ) as nodes:
+        with nodes_of([{**facts, "first": number} for number in range(NODES)], together=version == "check") as nodes:
             if version != "check":
                 nodes[0].begin()
                 nodes[0].hears("in the middle")
                 for each in nodes[1:]:
                     each.begin()
                 nodes[0].kill()
-            for each in nodes[1:] if version != "check" else nodes:
+            for each in nodes:
                 each.ends()
         if version == "right":
             sell_the_rest(here, url, space)

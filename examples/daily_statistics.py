@@ -3,8 +3,8 @@
 Wrong: each node reads the record, adds one, and writes it. Two nodes read the same count, and one update is lost. At
 midnight each of them finds the old day, and logs it.
 
-Right: the record is read and written under a lock, and the file refuses whoever comes late. One node is killed in the
-middle, and one stands still for longer than its lease.
+Right: each node reads and writes the record under a lock, and the file's guard refuses a node that has lost its lock.
+One node is killed in the middle, and one stands still for longer than its lease.
 
 A day lasts as long as its events; the clock is given, so that it shows in seconds: python examples/daily_statistics.py
 """
@@ -29,7 +29,7 @@ SLOW = {"": 0.0, "killed": 60.0, "stopped": 3 * TTL}
 
 
 def count(client: holdfast.Client, folder: Path, day: int, node: str, slow: float = 0.0) -> None:
-    """Count one event of a day. The guard of the file decides whether it counts: it refuses whoever comes late."""
+    """Count one event of a day. If this node has come too late, the file's guard refuses the write: count it again."""
     record = FileGuard(folder / "record.json")
     counted = False
     while not counted:
@@ -111,7 +111,7 @@ def scene(folder: Path, url: str, space: str) -> bool:
         here.mkdir()
     expected = DAYS * EVENTS
     facts = {"folder": str(wrong), "url": "", "space": "", "fault": "wrong"}
-    with nodes_of(__file__, [{**facts, "name": f"n{number}"} for number in range(NODES)]) as nodes:
+    with nodes_of([{**facts, "name": f"n{number}"} for number in range(NODES)]) as nodes:
         for each in nodes:
             each.ends()
     left = sum(total(wrong).values())
@@ -121,9 +121,9 @@ def scene(folder: Path, url: str, space: str) -> bool:
     faults = ["killed", "stopped", *[""] * (NODES - 2)]
     facts = {"folder": str(right), "url": url, "space": space}
     them = [{**facts, "name": f"n{number}", "fault": fault} for number, fault in enumerate(faults)]
-    with nodes_of(__file__, them) as nodes:
+    with nodes_of(them) as nodes:
         disturb(nodes[0], nodes[1])
-        for each in nodes[1:]:
+        for each in nodes:
             each.ends()
     counts = total(right)
     logs = sorted(each.name for each in right.glob("day-*.json"))

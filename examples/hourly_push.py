@@ -86,11 +86,11 @@ def scene(folder: Path, url: str, space: str) -> bool:
         for version in ("wrong", "once"):
             for _ in range(HOURS if version == "once" else 1):
                 facts = {"folder": str(folder), "url": url, "space": space, "version": version, "begins": next_hour()}
-                with nodes_of(__file__, [{**facts, "number": number} for number in range(NODES)]) as nodes:
+                with nodes_of([{**facts, "number": number} for number in range(NODES)]) as nodes:
                     if version == "once":
                         nodes[0].hears("in the middle")
                         nodes[0].kill()
-                    for each in nodes[1:] if version == "once" else nodes:
+                    for each in nodes:
                         each.ends()
         wrong, _ = report(data, "wrong", "wrong (SET NX EX, and DEL without a look at the owner)")
         done, begun = report(data, "once", "right (a node was killed in each hour)")

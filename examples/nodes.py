@@ -1,4 +1,4 @@
-"""What the scenarios share: processes that stand for nodes, and a lock as it is written by hand in Redis.
+"""The helpers of the scenarios: a Node is a process, and a Shelf has the commands from which people write locks.
 
 A scenario is one program. Started with `--node`, the same program is one of its nodes.
 """
@@ -24,10 +24,10 @@ PATIENCE = 60.0
 class Node:
     """A process of a scenario."""
 
-    def __init__(self, program: str, facts: dict[str, Any]) -> None:
+    def __init__(self, facts: dict[str, Any]) -> None:
         """Start it."""
         self._process = subprocess.Popen(  # noqa: S603 - this very program
-            [sys.executable, program, "--node", json.dumps(facts)],
+            [sys.executable, sys.argv[0], "--node", json.dumps(facts)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -129,9 +129,9 @@ def play(node: Callable[..., None], scene: Callable[[Path, str, str], bool]) -> 
 
 
 @contextmanager
-def nodes_of(program: str, facts: Sequence[dict[str, Any]], *, together: bool = True) -> Generator[list[Node]]:
+def nodes_of(facts: Sequence[dict[str, Any]], *, together: bool = True) -> Generator[list[Node]]:
     """Start nodes, which begin together or when the scenario says so, and end those that still run at the end."""
-    nodes = [Node(program, each) for each in facts]
+    nodes = [Node(each) for each in facts]
     try:
         for each in nodes:
             each.hears("ready")

@@ -30,7 +30,7 @@ KEY = 0
 
 @dataclass
 class Ledger:
-    """What all nodes have run, by the beginning of the window."""
+    """The runs of all nodes, by the beginning of the window."""
 
     tell: Tell
     began: Counter[int] = field(default_factory=Counter[int])
@@ -73,7 +73,7 @@ class JobRounds:
         self._faults = faults
 
     async def round(self, rng: random.Random) -> None:
-        """Call the job several times, by window or by key, and take what comes."""
+        """Call the job several times, by window or by key. An error of the store ends its call alone."""
         for _ in range(CALLS):
             await self._call(rng)
             await self._session.runtime.sleep(rng.expovariate(2.0))

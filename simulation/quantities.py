@@ -49,7 +49,7 @@ class Bounds:
 
 @dataclass
 class QuantityLedger:
-    """What all nodes have done."""
+    """The changes of all nodes, as far as the nodes were told of them."""
 
     tell: Tell
     counted: Bounds = field(default_factory=Bounds)
@@ -117,7 +117,7 @@ class QuantityRounds:
         self._stock = SegmentedStock(session, list(SEGMENTS), "s")
 
     async def round(self, rng: random.Random) -> None:
-        """Make several calls, and take what comes."""
+        """Make several calls, one after another. An error of the store ends its call alone."""
         calls = (self._add, self._pass, self._take, self._reserve, self._restock)
         for _ in range(CALLS):
             await rng.choice(calls)(rng)

@@ -90,7 +90,7 @@ class Client:
         self._multi_acquire = multi_acquire
         self._bounded = bounded
         self.cells: JobRounds | QuantityRounds | None = None
-        """What the client does instead of acquiring names."""
+        """The calls of a client that uses a job or quantities; None: the client acquires names."""
         if isinstance(ledger, Ledger):
             self.cells = JobRounds(process, self.session, ledger, lambda: self.link.faults)
         if isinstance(ledger, QuantityLedger):

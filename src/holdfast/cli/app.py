@@ -171,8 +171,8 @@ def run(  # noqa: PLR0917 - typer tells options from arguments by their annotati
         of_locks = (shared, exclusive, permits is not None, max_hold is not None, min_hold, lock_delay)
         if any(of_locks) or len(names or ()) > 1:
             raise UsageError("--done runs a job, under a lock of its own: give it no options of locks, and one name.")
-        _, command = _split(["job"], after_dashes or [], shell)
         title, busy = (names or ["run"])[0], RAISE if no_wait else WAIT
+        _, command = _split([title], after_dashes or [], shell)
         once_options = OnceOptions(title, key=done, busy=busy, ttl=ttl, timeout=timeout)
         once_job = CommandJob(command, [title], grace, address.environment(pass_url=pass_url))
         once_client = address.client(namespace=namespace, owner=owner, retry_for=retry_for_job(timeout))
@@ -496,7 +496,7 @@ JobName = Annotated[str, typer.Argument(metavar="JOB", help="The name of the job
 
 
 @of_jobs.callback()
-def warn_of_job() -> None:
+def describe_job() -> None:
     """Pause a job that runs once, let it go on, let it run again, or forget it.
 
     Each exits with 0; 1: no such job has run; 64: wrong usage; 69: the store failed.
