@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast import AsyncClient, StoreUnavailable
+from holdfast import AsyncClient, LeaseLost, StoreUnavailable
 from holdfast.contracts.messages import Notification, NotificationKind
 from holdfast.core.lease import CoreLease
 from holdfast.core.notifications import GAP_SPREAD, Notifications
@@ -152,5 +152,32 @@ def test_an_extension_that_nobody_answers_ends_soon() -> None:
                 await lease.extend(2 * TTL)
             assert clocks.steady() - began <= ASKED_AGAIN_FOR
             assert lease.remaining() <= TTL
+
+    virtual.run(main)
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.05])
+def test_no_extension_is_sent_after_the_lease_must_end(stall: float) -> None:
+    """It is not sent again after `max_hold`, not even by a process that stalls before it would be."""
+    sent: list[float] = []
+
+    async def hook(operation: str, done: bool) -> None:
+        if operation == "renew" and not done:
+            sent.append(clocks.steady())
+            asyncio.get_running_loop().call_later(0.001, virtual.stand_still, stall)
+            raise StoreUnavailable("the connection broke")
+
+    async def main() -> None:
+        async with AsyncClient(store=disturbed(virtual.source(), hook)) as client:
+            for _ in range(10):
+                lease = await client.lock("name", ttl=TTL, max_hold=1.0).acquire()
+                ends_at = clocks.steady() + lease.remaining()
+                await asyncio.sleep(lease.remaining() - 0.04)
+                with pytest.raises((StoreUnavailable, LeaseLost)):
+                    await lease.extend(TTL)
+                assert sent
+                assert max(sent) <= ends_at
+                sent.clear()
+                await asyncio.sleep(1.0)  # the lease runs out
 
     virtual.run(main)

@@ -221,10 +221,14 @@ class StoreAccess:
         while True:
             try:
                 return await operation(until)
-            except StoreUnavailable:
-                if self.runtime.now() + delay >= last_try:
+            except StoreUnavailable as error:
+                pause = delay * (0.5 + self.runtime.random())
+                if self.runtime.now() + pause >= last_try:
                     raise
-            await self.runtime.sleep(delay * (0.5 + self.runtime.random()))
+                unanswered = error
+            await self.runtime.sleep(pause)
+            if self.runtime.now() > last_try:  # this process stood still
+                raise unanswered
             delay *= 2
 
     async def persist(self, operation: Callable[[float], Coroutine[Any, Any, T]], request_timeout: float) -> T:

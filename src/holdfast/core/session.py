@@ -163,9 +163,8 @@ class Session(StoreAccess):
         ttls = [lease.ttl if ttl is None else micros(ttl) for lease in leases]
         renewals = [lease.renewal(each) for lease, each in zip(leases, ttls, strict=True)]
         request_timeout = self.request_timeout(min(renewal.ttl for renewal in renewals))
-        replies = await self.insist(
-            lambda until: self.store.renew(renewals, until), sent + request_timeout, sent + ASKED_AGAIN_FOR
-        )
+        last_try = min(sent + ASKED_AGAIN_FOR, *(lease.valid_until for lease in leases))
+        replies = await self.insist(lambda until: self.store.renew(renewals, until), sent + request_timeout, last_try)
         for lease, each, renewal, reply in zip(leases, ttls, renewals, replies, strict=True):
             if reply is not None:
                 self.renewer.lose(lease, why_refused(reply, renewal))
