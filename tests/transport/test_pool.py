@@ -1,8 +1,12 @@
 """Which of several connections a thread gets, and which are closed."""
 
+import sys
+import threading
+from collections import deque
+
 import pytest
 
-from holdfast.transport.pool import LONGEST_IDLE, SURELY_OPEN, ConnectionPool
+from holdfast.transport.pool import LONGEST_IDLE, SURELY_OPEN, BoundedPool, ConnectionPool, Room
 
 SOON = SURELY_OPEN / 2
 LATER = 10 * SURELY_OPEN
@@ -134,3 +138,76 @@ def test_a_connection_that_stays_is_closed_with_the_pool(pool: ConnectionPool[Co
     pool.drop_idle(SOON)
     assert young.closed
     assert not pool.idle
+
+
+@pytest.fixture
+def bounded() -> BoundedPool[Connection]:
+    """Make a pool of at most two connections."""
+    return BoundedPool(2, threading.Lock())
+
+
+def test_room_is_taken_before_its_connection_is_made(bounded: BoundedPool[Connection]) -> None:
+    """Callers that look at the same time get no more rooms than there are, however late they connect."""
+    rooms = [bounded.find(0.0) for _ in range(3)]
+    assert [isinstance(room, Room) for room in rooms] == [True, True, False]
+    first, second, none = rooms
+    assert none is None
+    assert isinstance(first, Room)
+    connection = Connection()
+    bounded.fill(first, connection, 0.0)
+    assert bounded.find(0.0) is None  # one is in use, the other is being made
+    bounded.put_back(connection)
+    assert bounded.find(0.0) is connection
+    assert second is not None
+
+
+def test_room_is_free_again_if_no_connection_was_made(bounded: BoundedPool[Connection]) -> None:
+    """Whether its caller says so, or was interrupted before it could."""
+    told, dropped = bounded.find(0.0), bounded.find(0.0)
+    assert isinstance(told, Room)
+    assert isinstance(dropped, Room)
+    assert bounded.find(0.0) is None
+    bounded.give_up(told)
+    del dropped
+    assert isinstance(bounded.find(0.0), Room)
+    again = [bounded.find(0.0), bounded.find(0.0)]
+    assert [isinstance(room, Room) for room in again] == [True, True]
+
+
+def test_a_closed_connection_makes_room(bounded: BoundedPool[Connection]) -> None:
+    """For one other."""
+    rooms = [bounded.find(0.0), bounded.find(0.0)]
+    connections = [Connection(), Connection()]
+    for room, connection in zip(rooms, connections, strict=True):
+        assert isinstance(room, Room)
+        bounded.fill(room, connection, 0.0)
+    assert bounded.find(0.0) is None
+    bounded.discard(connections[0])
+    room = bounded.find(0.0)
+    assert isinstance(room, Room)
+    assert bounded.find(0.0) is None
+
+
+def test_threads_never_get_more_rooms_than_there_are(bounded: BoundedPool[Connection]) -> None:
+    """Also if they look at the same instant."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(100):
+            start, found = threading.Barrier(8), deque[Connection | Room]()
+
+            def look(start: threading.Barrier = start, found: deque[Connection | Room] = found) -> None:
+                start.wait()
+                room = bounded.find(0.0)
+                if room is not None:
+                    found.append(room)
+
+            threads = [threading.Thread(target=look) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len(found) == 2
+            found.clear()
+    finally:
+        sys.setswitchinterval(before)

@@ -7,7 +7,8 @@ closed, and the idle ones that have had no reply since go with it: they are like
 import contextlib
 import math
 from collections import deque
-from typing import Generic, Protocol, TypeVar
+from contextlib import AbstractContextManager
+from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakSet
 
 SURELY_OPEN = 0.1
@@ -107,3 +108,42 @@ class ConnectionPool(Generic[C]):
         with contextlib.suppress(IndexError):  # other threads take it meanwhile
             if self.idle[0].used < before:
                 self.drop_idle(before)
+
+
+class Room:
+    """The room for one new connection. It is free again when its caller has dropped this object, however that ends."""
+
+    __slots__ = ("__weakref__",)
+
+
+class BoundedPool(ConnectionPool[C]):
+    """The same with a bound: at most so many connections are there or being made."""
+
+    def __init__(self, most: int, mutex: AbstractContextManager[Any]) -> None:
+        """Start without connections; each step that counts them locks `mutex`."""
+        super().__init__()
+        self._most = most
+        self._mutex = mutex
+        self._rooms: WeakSet[Room] = WeakSet()
+
+    def find(self, now: float) -> C | Room | None:
+        """Return an idle connection, or room for a new one; None if the caller has to wait."""
+        with self._mutex:
+            if (connection := self.take(now)) is not None:
+                return connection
+            if len(self.all) + len(self._rooms) >= self._most:
+                return None
+            room = Room()
+            self._rooms.add(room)
+            return room
+
+    def fill(self, room: Room, connection: C, now: float) -> None:
+        """Note a new connection, which is in use and takes its room."""
+        with self._mutex:
+            self.add(connection, now)
+            self._rooms.discard(room)
+
+    def give_up(self, room: Room) -> None:
+        """Free the room of a connection that could not be made."""
+        with self._mutex:
+            self._rooms.discard(room)

@@ -20,7 +20,7 @@ from holdfast.stores.postgresql.options import PgDeployment, place
 from holdfast.stores.sql.database import LOCKED_FOR
 from holdfast.transport.caller_queue import CallerQueue
 from holdfast.transport.keep_alive import DEAD_AFTER, FIRST_PROBE, INTERVAL, PROBES
-from holdfast.transport.pool import ConnectionPool
+from holdfast.transport.pool import BoundedPool, Room
 
 T = TypeVar("T")
 
@@ -155,20 +155,14 @@ class PgLink(ABC):
     async def take(self, until: float) -> PgConnection:
         """Return a connection on which no reply is due: an idle one, a new one, or the next that is put back."""
         self._check_open()
-        found: PgConnection | bool | None = await self._callers.first_result(self._look, until)
+        found: PgConnection | Room | None = await self._callers.first_result(self._pool.find, until)
         if found is None:
             self._check_open()
             raise StoreUnavailable(
                 f"the request to {self._deployment.title()} timed out before it was sent: raise `timeout` or "
                 "`operation_timeout`, or allow more with ?connections= in the URL"
             )
-        return await self._connect(until) if isinstance(found, bool) else found
-
-    def _look(self, now: float) -> PgConnection | bool | None:
-        """Return an idle connection, True if there is room for a new one, None if the caller has to wait."""
-        if (connection := self._pool.take(now)) is not None:
-            return connection
-        return True if len(self._pool.all) + self._connecting < self._deployment.connections else None
+        return await self._connect(found, until) if isinstance(found, Room) else found
 
     def put_back(self, connection: PgConnection) -> None:
         """Let others use a connection on which no reply is due."""
@@ -184,14 +178,14 @@ class PgLink(ABC):
         self._pool.discard(connection)
         self._callers.wake()
 
-    async def _connect(self, until: float) -> PgConnection:
-        self._connecting += 1
+    async def _connect(self, room: Room, until: float) -> PgConnection:
         try:
             connection = await self.dial(until)
-        finally:
-            self._connecting -= 1
+        except BaseException:
+            self._pool.give_up(room)
             self._callers.wake()
-        self._pool.add(connection, self._runtime.now())
+            raise
+        self._pool.fill(room, connection, self._runtime.now())
         return connection
 
     async def dial(self, until: float) -> PgConnection:
@@ -269,9 +263,8 @@ class PgLink(ABC):
         self._start_anew()
 
     def _start_anew(self) -> None:
-        self._pool: ConnectionPool[PgConnection] = ConnectionPool()
+        self._pool: BoundedPool[PgConnection] = BoundedPool(self._deployment.connections, self._runtime.mutex())
         self._callers = CallerQueue(self._runtime)
-        self._connecting = 0
 
 
 MakePgLink = Callable[[Runtime, PgDeployment], PgLink]
