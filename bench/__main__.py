@@ -27,7 +27,7 @@ import bench.redis.writers
 import bench.sql.handoff
 import bench.sql.hot
 import bench.sql.pair
-from bench import fair, handoff, killed, pair, tasks256, threads32
+from bench import fair, handoff, killed, pair, start, tasks256, threads32
 from bench.environment import machine, software
 from bench.harness import FULL, QUICK, Report, Size
 from bench.page import page
@@ -39,6 +39,7 @@ BENCHES: dict[str, Callable[[Size, Path], Report]] = {
     "tasks256": tasks256.run,
     "fair": fair.run,
     "killed": killed.run,
+    "start": start.run,
     "redis_pair": bench.redis.pair.run,
     "redis_tasks64": bench.redis.tasks64.run,
     "redis_take": bench.redis.stock.run_take,

@@ -5,13 +5,12 @@ Make one client per process, and keep it.
 
 import inspect
 import os
-import platform
 import re
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from types import TracebackType
-from typing import Never, Self, Unpack, cast
+from typing import TYPE_CHECKING, Never, Self, Unpack, cast
 
 from holdfast import fork
 from holdfast.contracts.limits import MOST_TOKENS, check_count, check_duration, check_name, check_number
@@ -42,10 +41,14 @@ from holdfast.primitives.reentrant import AsyncReentrantLock, ReentrantLock
 from holdfast.primitives.rwlock import AsyncRWLock, RWLock
 from holdfast.primitives.semaphore import AsyncSemaphore, Semaphore
 from holdfast.primitives.stock import AsyncStock, Stock
-from holdfast.runtimes.aio import AsyncioRuntime, in_event_loop
 from holdfast.runtimes.ending import close_at_the_end
+from holdfast.runtimes.real import host_name
+from holdfast.runtimes.tasks import in_event_loop
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.urls import store_source
+
+if TYPE_CHECKING:
+    from holdfast.runtimes.aio import AsyncioRuntime
 
 DEFAULT_TTL = 30.0
 
@@ -62,7 +65,7 @@ def _literal(pattern: str | None) -> str:
 
 
 def _this_process() -> str:
-    return f"{platform.node()}/{os.getpid()}"
+    return f"{host_name()}/{os.getpid()}"
 
 
 class _ClientBase:
@@ -125,8 +128,12 @@ class _ClientBase:
         self._source = store or (store_source(url) if quorum is None else _quorum_of(quorum))
         self._session: Session | None = None
         self._closed = False
+        self._prepare()
         self._beginning = ThreadsRuntime().mutex()
         fork.watch(self)
+
+    def _prepare(self) -> None:
+        """Import what the operations need: a child that is forked in the middle of an import would wait for ever."""
 
     def after_fork_in_child(self) -> None:
         """Start anew in a forked child, which uses nothing of its parent's."""
@@ -525,6 +532,13 @@ class AsyncClient(_ClientBase):
     blocked for longer than the ttl of a lease, the lease is lost: run blocking work in a thread.
     """
 
+    _runtime: "AsyncioRuntime | None" = None
+
+    def _prepare(self) -> None:
+        from holdfast.runtimes.aio import AsyncioRuntime
+
+        self._new_runtime = AsyncioRuntime
+
     def lock(
         self,
         name: str,
@@ -684,13 +698,11 @@ class AsyncClient(_ClientBase):
         """Return the session of this process and event loop; internal."""
         runtime = self._runtime
         if self._session is None or runtime is None:
-            runtime = self._runtime = AsyncioRuntime()
+            runtime = self._runtime = self._new_runtime()
             self._session = self._start(runtime)
         elif not runtime.is_current():
             raise UsageError("this AsyncClient belongs to another event loop: make one in each loop")
         return self._session
-
-    _runtime: AsyncioRuntime | None = None
 
     def __del__(self) -> None:
         if getattr(self, "_session", None) is not None:

@@ -23,7 +23,7 @@ from holdfast.fencing.sql import raise_fence
 from holdfast.fencing.users import ASYNC, SYNC, AsyncSqlConnection, SqlConnection
 from holdfast.guard import Guard, Guarding
 from holdfast.outcome import Outcome
-from holdfast.runtimes.aio import BodyGuard
+from holdfast.runtimes.tasks import BodyGuard
 from holdfast.runtimes.threads import drive
 
 NO_CONNECTION: Final = cast("Any", object())

@@ -10,7 +10,7 @@ import pytest
 from holdfast import AsyncClient, Client, LeaseLost, Outcome, UsageError
 from holdfast.core.renewer import Renewer
 from holdfast.runtimes import clocks
-from holdfast.runtimes.aio import BodyGuard
+from holdfast.runtimes.tasks import BodyGuard
 from holdfast.stores.memory import MemoryTable, memory_source
 from tests import virtual
 from tests.hazards.helpers import TEST_TIMEOUT, disturbed, eventually, soon

@@ -27,7 +27,7 @@ from holdfast.escaping import escape, shown
 from holdfast.lease import Acquiring, AsyncLease, Lease
 from holdfast.primitives.decorating import name_from_call, refuse_generator, title_of
 from holdfast.primitives.options import LockOptions, refuse_unknown
-from holdfast.runtimes import aio, threads
+from holdfast.runtimes import tasks, threads
 from holdfast.runtimes.threads import drive
 
 P = ParamSpec("P")
@@ -425,7 +425,7 @@ class AsyncLockBase(LockBase):
     ) -> None:
         """Make the lock; nothing is acquired yet."""
         super().__init__(client, name, options, capacity=capacity, weight=weight)
-        self._entered = Entered[AsyncLease](aio.here)
+        self._entered = Entered[AsyncLease](tasks.here)
         self._face: type[AsyncLease] = AsyncLease
 
     def acquire(self, timeout: float | None = UNSET, **unknown: Never) -> Acquiring[AsyncLease]:
@@ -473,7 +473,7 @@ class AsyncLockBase(LockBase):
             raise
 
     def _lease(self, session: Session, core: CoreLease) -> AsyncLease:
-        core.by = aio.mark()
+        core.by = tasks.mark()
         lease = self._face(session, core, self._name)
         if self._options.on_lost is not None:
             lease.on_lost(self._options.on_lost)

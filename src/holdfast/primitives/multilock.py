@@ -26,8 +26,8 @@ from holdfast.outcome import Outcome
 from holdfast.primitives.base import UNSET, Entered, LockBase, Sessions
 from holdfast.primitives.decorating import refuse_generator, title_of
 from holdfast.primitives.options import LockOptions, refuse_unknown
-from holdfast.runtimes import aio, threads
-from holdfast.runtimes.aio import BodyGuard
+from holdfast.runtimes import tasks, threads
+from holdfast.runtimes.tasks import BodyGuard
 from holdfast.runtimes.threads import drive
 
 P = ParamSpec("P")
@@ -409,7 +409,7 @@ class AsyncMultiLock(_MultiLockBase):
     def __init__(self, client: Sessions, names: Iterable[str], options: LockOptions) -> None:
         """Make the multilock; nothing is acquired yet."""
         super().__init__(client, names, options)
-        self._entered = Entered[AsyncMultiLease](aio.here)
+        self._entered = Entered[AsyncMultiLease](tasks.here)
 
     def acquire(self, timeout: float | None = UNSET, **unknown: Never) -> Acquiring[AsyncMultiLease]:
         """Acquire all names, as `MultiLock.acquire`: await the call, or enter it by `async with`.

@@ -29,7 +29,7 @@ from holdfast.primitives.base import (
     absent,
 )
 from holdfast.primitives.options import LockOptions, refuse_unknown
-from holdfast.runtimes import aio, threads
+from holdfast.runtimes import tasks, threads
 from holdfast.runtimes.threads import drive
 
 B = TypeVar("B", bound=Lease)
@@ -248,7 +248,7 @@ class AsyncRWLock(_Sides[AsyncSide[AsyncReadLease], AsyncSide[AsyncWriteLease]])
 
     def __init__(self, client: Sessions, name: str, options: LockOptions) -> None:
         """Make a reader/writer lock; nothing is acquired yet."""
-        reading, writing = Entered[AsyncLease](aio.here), Entered[AsyncLease](aio.here)
+        reading, writing = Entered[AsyncLease](tasks.here), Entered[AsyncLease](tasks.here)
         super().__init__(
             AsyncSide(client, name, options, AsyncReadLease, reading, writing, weight=READER),
             AsyncSide(client, name, options, AsyncWriteLease, writing, reading, writing, weight=WRITER),

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -12,30 +11,11 @@ from typing import Any, TypeVar
 from holdfast.contracts.runtime import Datagrams
 from holdfast.runtimes import clocks
 from holdfast.runtimes.real import DATAGRAM, RealWorld
+from holdfast.runtimes.tasks import mark
 
 T = TypeVar("T")
 
 log = logging.getLogger("holdfast")
-
-
-def in_event_loop() -> bool:
-    """Tell whether this thread runs an event loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-def here() -> object:
-    """Identify the calling task."""
-    return asyncio.current_task()
-
-
-def mark() -> object:
-    """Return an object of the calling task alone, which does not keep the task alive; None outside a task."""
-    task = asyncio.current_task()
-    return None if task is None else weakref.ref(task)
 
 
 class LoopEvent:
@@ -231,41 +211,3 @@ class AsyncioRuntime(RealWorld):
 def _report(task: asyncio.Task[Any]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         log.debug("%s ended by %r", task.get_name(), error)
-
-
-class BodyGuard:
-    """Cancels the task in an `async with` block when its lease is lost, and recognises its own cancellation.
-
-    This works as asyncio.timeout() does: a cancellation from elsewhere is never swallowed.
-    """
-
-    __slots__ = ("_armed", "_before", "_fired", "_task")
-
-    def __init__(self) -> None:
-        """Guard the current task."""
-        task = asyncio.current_task()
-        if task is None:
-            message = "`async with` on a lease needs a task: run it in one, as asyncio.run() does"
-            raise RuntimeError(message)
-        self._task = task
-        self._before = task.cancelling()
-        self._armed = True
-        self._fired = False
-
-    def fire(self) -> None:
-        """Cancel the task once, unless the block has ended."""
-        if self._armed and not self._fired:
-            self._fired = True
-            self._task.cancel("the lease was lost")
-
-    def disarm(self) -> None:
-        """Note that the block has ended: cancel nothing from now on."""
-        self._armed = False
-
-    def was_mine(self, error: BaseException | None) -> bool:
-        """Tell whether `error` is the cancellation that `fire` caused, and no other."""
-        if not self._fired:
-            return False
-        self._fired = False
-        foreign = self._task.uncancel() > self._before
-        return isinstance(error, asyncio.CancelledError) and not foreign

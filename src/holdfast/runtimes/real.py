@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import socket
 from typing import TYPE_CHECKING
 
 from holdfast.runtimes import clocks
@@ -25,3 +26,8 @@ class RealWorld:
         self.now = clocks.steady
         self.wall = clocks.wall_micros
         self.random = source.random
+
+
+def host_name() -> str:
+    """Return the name of this machine."""
+    return socket.gethostname()

@@ -1,0 +1,77 @@
+"""What the faces need to know of the task that calls them. asyncio is imported only when one of these is called.
+
+A program of threads imports this module, too, and does not pay for asyncio.
+"""
+
+import sys
+import weakref
+
+
+def in_event_loop() -> bool:
+    """Tell whether this thread runs an event loop."""
+    if "asyncio" not in sys.modules:
+        return False
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def here() -> object:
+    """Identify the calling task."""
+    import asyncio
+
+    return asyncio.current_task()
+
+
+def mark() -> object:
+    """Return an object of the calling task alone, which does not keep the task alive; None outside a task."""
+    import asyncio
+
+    task = asyncio.current_task()
+    return None if task is None else weakref.ref(task)
+
+
+class BodyGuard:
+    """Cancels the task in an `async with` block when its lease is lost, and recognises its own cancellation.
+
+    This works as asyncio.timeout() does: a cancellation from elsewhere is never swallowed.
+    """
+
+    __slots__ = ("_armed", "_before", "_fired", "_task")
+
+    def __init__(self) -> None:
+        """Guard the current task."""
+        import asyncio
+
+        task = asyncio.current_task()
+        if task is None:
+            message = "`async with` on a lease needs a task: run it in one, as asyncio.run() does"
+            raise RuntimeError(message)
+        self._task = task
+        self._before = task.cancelling()
+        self._armed = True
+        self._fired = False
+
+    def fire(self) -> None:
+        """Cancel the task once, unless the block has ended."""
+        if self._armed and not self._fired:
+            self._fired = True
+            self._task.cancel("the lease was lost")
+
+    def disarm(self) -> None:
+        """Note that the block has ended: cancel nothing from now on."""
+        self._armed = False
+
+    def was_mine(self, error: BaseException | None) -> bool:
+        """Tell whether `error` is the cancellation that `fire` caused, and no other."""
+        import asyncio
+
+        if not self._fired:
+            return False
+        self._fired = False
+        foreign = self._task.uncancel() > self._before
+        return isinstance(error, asyncio.CancelledError) and not foreign
