@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,14 +11,22 @@ from tests.cli.conftest import TEST_TIMEOUT
 
 
 @pytest.mark.parametrize(
-    ("typed", "completed"), [("holdfast re", {"release", "revoke"}), ("holdfast run --sh", {"--shared"})]
+    ("typed", "completed"),
+    [
+        ("holdfast re", {"release", "revoke"}),
+        ("holdfast run --sh", {"--shared"}),
+        ("holdfast job p", {"pause"}),
+    ],
 )
-def test_the_shell_completes_commands_and_options(typed: str, completed: set[str]) -> None:
-    """As the scripts ask for it that `--install-completion` installs."""
+def test_the_shell_completes_commands_and_options(typed: str, completed: set[str], tmp_path: Path) -> None:
+    """As the function asks for it that argcomplete adds to a shell."""
+    found = tmp_path / "completed"
     asked = {
-        "_HOLDFAST_COMPLETE": "complete_bash",
-        "COMP_WORDS": typed,
-        "COMP_CWORD": str(len(typed.split()) - 1),
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(found),
+        "_ARGCOMPLETE_IFS": "\n",
+        "COMP_LINE": typed,
+        "COMP_POINT": str(len(typed)),
     }
     script = "import sys; sys.argv = ['holdfast']; from holdfast.cli import main; main()"
     done = subprocess.run(
@@ -28,4 +37,4 @@ def test_the_shell_completes_commands_and_options(typed: str, completed: set[str
         timeout=TEST_TIMEOUT,
         check=False,
     )
-    assert set(done.stdout.split()) == completed, done.stderr
+    assert set(found.read_text().split()) == completed, done.stderr

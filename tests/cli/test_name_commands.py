@@ -2,8 +2,6 @@
 
 import functools
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -420,21 +418,9 @@ def test_durations(duration: float, text: str) -> None:
     assert seconds(duration) == text
 
 
-@pytest.mark.parametrize("missing", ["typer", "rich"])
-def test_without_the_extra(missing: str) -> None:
-    """A library without its command says what to install, in one line."""
-    script = f"import sys; sys.modules[{missing!r}] = None; from holdfast.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=TEST_TIMEOUT
-    )
-    assert done.returncode == 2
-    assert "pip install 'holdfast[cli]'" in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     """Without a command, help is printed, as a usage error."""
     assert run_app(["--version"]) == 0
     assert capsys.readouterr().out == f"holdfast {holdfast.__version__}\n"
     assert run_app([]) == 64
-    assert "Commands:" in capsys.readouterr().out
+    assert "commands:" in capsys.readouterr().out

@@ -1,20 +1,16 @@
-"""The entry point of the `holdfast` command: checks that the packages of the extra `cli` are there, then runs it."""
+"""The entry point of the `holdfast` command. It needs no other package; with the extra `cli` it draws tables."""
 
 import io
+import os
 import sys
-from importlib.util import find_spec
-
-NEEDS = ("rich", "typer")
 
 
 def main() -> None:
     """Run the command and exit with its status."""
-    if any(find_spec(needed) is None for needed in NEEDS):
-        print(
-            "holdfast: packages that the command needs are missing. Install them: pip install 'holdfast[cli]'",
-            file=sys.stderr,
-        )
-        sys.exit(2)
+    if "_ARGCOMPLETE" in os.environ:
+        from holdfast.cli.completion import complete
+
+        complete()
     from holdfast.cli.app import run_app
 
     for stream in (sys.stdout, sys.stderr):

@@ -19,7 +19,7 @@ def list_jobs(client: Client, *, as_json: bool) -> int:
     views = client.jobs()
     if as_json:
         output.print_json([_job_json(view) for view in views])
-    elif not output.is_terminal():
+    elif not output.draws_tables():
         for view in views:
             output.print_line(*fields_of(view))
     elif views:

@@ -28,7 +28,7 @@ def list_names(client: Client, pattern: str | None, *, as_json: bool) -> int:
         views = _noting_quarantine(client, views)
     if as_json:
         output.print_json_list(map(output.name_json, views))
-    elif not output.is_terminal():
+    elif not output.draws_tables():
         for view in views:
             output.print_line(*_name_fields(view))
     else:
@@ -66,7 +66,7 @@ def show_name(client: Client, name: str, *, as_json: bool) -> int:
     view = client.inspect(name)
     if as_json:
         output.print_json(output.name_json(view))
-    elif output.is_terminal():
+    elif output.draws_tables():
         from holdfast.cli.tables import print_name
 
         way_out = " `holdfast quarantine end` ends the quarantine." if view.quarantined_for else ""

@@ -10,6 +10,7 @@ Every text from outside is escaped, so that a tab or a newline in a name cannot 
 import json
 import sys
 from collections.abc import Iterable
+from importlib.util import find_spec
 from textwrap import indent
 from typing import Any
 
@@ -22,6 +23,16 @@ Json = dict[str, Any]
 def is_terminal() -> bool:
     """Tell whether the standard output is a terminal."""
     return sys.stdout.isatty()
+
+
+def has_rich() -> bool:
+    """Tell whether the package that draws tables is installed."""
+    return find_spec("rich") is not None
+
+
+def draws_tables() -> bool:
+    """Tell whether a command prints tables for people: without rich, a terminal gets the lines of a pipe."""
+    return is_terminal() and has_rich()
 
 
 # -- a pipe --------------------------------------------------------------------------------------------------

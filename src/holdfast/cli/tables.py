@@ -1,4 +1,4 @@
-"""Tables for a terminal, in its width. Only this file imports rich, and only when needed: the import takes long."""
+"""Tables for a terminal, in its width. Only this file imports rich, which need not be installed."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
