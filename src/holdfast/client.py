@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Never, Self, Unpack, cast
 
@@ -21,13 +22,7 @@ from holdfast.core.access import FairnessBudget, Settings
 from holdfast.core.events import LockEvent
 from holdfast.core.session import NO_LINGER, NO_TOKENS, Session
 from holdfast.errors import BlockedEventLoop, UsageError, Wait
-from holdfast.primitives.counter import AsyncCounter, Counter
-from holdfast.primitives.election import AsyncElection, Election
-from holdfast.primitives.jobs import AsyncJob, Job, JobView, views
-from holdfast.primitives.limit import AsyncLimit, Limit
 from holdfast.primitives.lock import AsyncLock, Lock
-from holdfast.primitives.multilock import AsyncMultiLock, MultiLock
-from holdfast.primitives.once import AsyncOnceJob, OnceJob, job_spec
 from holdfast.primitives.options import (
     ElectionOptions,
     LockOptions,
@@ -37,10 +32,6 @@ from holdfast.primitives.options import (
     PlainOptions,
     refuse_unknown,
 )
-from holdfast.primitives.reentrant import AsyncReentrantLock, ReentrantLock
-from holdfast.primitives.rwlock import AsyncRWLock, RWLock
-from holdfast.primitives.semaphore import AsyncSemaphore, Semaphore
-from holdfast.primitives.stock import AsyncStock, Stock
 from holdfast.runtimes.ending import close_at_the_end
 from holdfast.runtimes.real import host_name
 from holdfast.runtimes.tasks import in_event_loop
@@ -48,6 +39,15 @@ from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.urls import store_source
 
 if TYPE_CHECKING:
+    from holdfast.primitives.counter import AsyncCounter, Counter
+    from holdfast.primitives.election import AsyncElection, Election
+    from holdfast.primitives.jobs import AsyncJob, Job, JobView
+    from holdfast.primitives.limit import AsyncLimit, Limit
+    from holdfast.primitives.multilock import AsyncMultiLock, MultiLock
+    from holdfast.primitives.once import AsyncOnceJob, OnceJob
+    from holdfast.primitives.rwlock import AsyncRWLock, RWLock
+    from holdfast.primitives.semaphore import AsyncSemaphore, Semaphore
+    from holdfast.primitives.stock import AsyncStock, Stock
     from holdfast.runtimes.aio import AsyncioRuntime
 
 DEFAULT_TTL = 30.0
@@ -57,6 +57,9 @@ COMMON = ("name", "ttl", "timeout")
 PLAIN, SHARED = PlainOptions.__optional_keys__, Options.__optional_keys__
 TOGETHER, ELECTION = MultiLockOptions.__optional_keys__, ElectionOptions.__optional_keys__
 """The options of each kind of primitive."""
+
+LATER = ("counter", "election", "jobs", "limit", "multilock", "once", "reentrant", "rwlock", "semaphore", "stock")
+"""The primitives that are imported when a client is made: a program that only imports Holdfast starts sooner."""
 
 
 def _literal(pattern: str | None) -> str:
@@ -134,6 +137,8 @@ class _ClientBase:
 
     def _prepare(self) -> None:
         """Import what the operations need: a child that is forked in the middle of an import would wait for ever."""
+        for module in LATER:
+            import_module(f"holdfast.primitives.{module}")
 
     def after_fork_in_child(self) -> None:
         """Start anew in a forked child, which uses nothing of its parent's."""
@@ -262,7 +267,11 @@ class Client(_ClientBase):
         Raises UsageError if a value is not allowed.
         """
         made = self._plain_options(ttl, timeout, options)
-        return (ReentrantLock if made.reentrant else Lock)(self, name, made)
+        if made.reentrant:
+            from holdfast.primitives.reentrant import ReentrantLock
+
+            return ReentrantLock(self, name, made)
+        return Lock(self, name, made)
 
     def semaphore(
         self,
@@ -271,7 +280,7 @@ class Client(_ClientBase):
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
         **options: Unpack[Options],
-    ) -> Semaphore:
+    ) -> "Semaphore":
         """Make a semaphore on `name`: each lease takes one or more of its `permits` (from 1 to 1048575).
 
         All users of the name must give the same number of permits, else acquiring raises UsageError. `resize` changes
@@ -281,6 +290,8 @@ class Client(_ClientBase):
 
         The other arguments and errors are those of `lock`; also raises UsageError if the store keeps no semaphores.
         """
+        from holdfast.primitives.semaphore import Semaphore
+
         self._shared("semaphores")
         return Semaphore(self, name, permits, self._options("semaphore", SHARED, ttl, timeout, options))
 
@@ -290,7 +301,7 @@ class Client(_ClientBase):
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
         **options: Unpack[Options],
-    ) -> RWLock:
+    ) -> "RWLock":
         """Make a reader/writer lock on `name`, with the locks `read()` and `write()`.
 
         Up to 1048576 readers share the lock; a writer holds it alone. Readers and writers are served first come, first
@@ -299,6 +310,8 @@ class Client(_ClientBase):
 
         The arguments and errors are those of `lock`; also raises UsageError if the store keeps no reader/writer locks.
         """
+        from holdfast.primitives.rwlock import RWLock
+
         self._shared("reader/writer locks")
         return RWLock(self, name, self._options("rwlock", SHARED, ttl, timeout, options))
 
@@ -308,7 +321,7 @@ class Client(_ClientBase):
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
         **options: Unpack[MultiLockOptions],
-    ) -> MultiLock:
+    ) -> "MultiLock":
         """Make a lock on several names (up to 1000): a holder has all of them or none.
 
         The names are acquired in one fixed order, whatever order you give, so that users of overlapping names never
@@ -319,6 +332,8 @@ class Client(_ClientBase):
         The `timeout` counts for all names together, and `max_hold` from the last grant. A decorator uses the names as
         they are. The other arguments and errors are those of `lock`; also raises UsageError if a name is given twice.
         """
+        from holdfast.primitives.multilock import MultiLock
+
         return MultiLock(self, names, self._options("multilock", TOGETHER, ttl, timeout, cast("Options", options)))
 
     def election(
@@ -327,42 +342,50 @@ class Client(_ClientBase):
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
         **options: Unpack[ElectionOptions],
-    ) -> Election:
+    ) -> "Election":
         """Make an election on `name`: `campaign` to become the leader, or `observe` the leaders.
 
         A leader that died is followed by another when its ttl has run out. A leader that is alive but stuck is followed
         only if there is a `max_hold`. The arguments and errors are those of `lock`. The name is a lock's name: the
         holder of a lock on this name is the leader.
         """
+        from holdfast.primitives.election import Election
+
         self._recorded("elections")
         return Election(self, name, self._options("election", ELECTION, ttl, timeout, cast("Options", options)))
 
-    def counter(self, name: str) -> Counter:
+    def counter(self, name: str) -> "Counter":
         """Make a counter on `name`, which begins at 0.
 
         Counters, limits, stocks and locks of the same name have nothing to do with each other. Raises UsageError if the
         store keeps no counters.
         """
+        from holdfast.primitives.counter import Counter
+
         self._celled("counters")
         return Counter(self, name, self._prefix())
 
-    def limit(self, name: str, rate: int, per: float, burst: int = 1) -> Limit:
+    def limit(self, name: str, rate: int, per: float, burst: int = 1) -> "Limit":
         """Make a limit on `name`: at most `rate` units per `per` seconds, and `burst` at once after a pause.
 
         In any half-open window of `per` seconds at most rate + burst - 1 units pass; `Limit` says what that means. All
         users must give the same numbers. A limit that nobody uses is forgotten by the store. Raises UsageError if a
         number is not allowed, or the store keeps no limits.
         """
+        from holdfast.primitives.limit import Limit
+
         self._celled("limits")
         return Limit(self, name, self._prefix(), (rate, per, burst))
 
-    def stock(self, name: str, segments: int = 8) -> Stock:
+    def stock(self, name: str, segments: int = 8) -> "Stock":
         """Make a stock on `name`, which is empty at first: `restock` it, then `take` or `reserve` units.
 
         The units lie in `segments` places (up to 32), so that those who take some at the same time rarely wait for each
         other; in a Redis Cluster the segments lie on several nodes. All users must give the same number, else every
         call raises UsageError. Raises UsageError if the store keeps no stocks.
         """
+        from holdfast.primitives.stock import Stock
+
         self._celled("stocks")
         return Stock(self, name, self._prefix(), segments)
 
@@ -379,7 +402,7 @@ class Client(_ClientBase):
         timeout: float | None = None,
         max_waiters: int | None = None,
         keep: float | None = None,
-    ) -> OnceJob:
+    ) -> "OnceJob":
         """Make a job that runs once in each window, or once for a key, over all clients of the store.
 
         Call `run(function, *args)` on every node, or decorate the function. One node runs it; the store keeps that it
@@ -407,6 +430,8 @@ class Client(_ClientBase):
 
         Raises UsageError if a value is not allowed, or the store keeps no cells.
         """
+        from holdfast.primitives.once import OnceJob, job_spec
+
         self._celled("jobs that run once")
         spec = job_spec(
             self,
@@ -424,13 +449,17 @@ class Client(_ClientBase):
         )
         return OnceJob(self, spec)
 
-    def job(self, name: str) -> Job:
+    def job(self, name: str) -> "Job":
         """Return what an operator can do with a job: pause, resume, repeat and forget it."""
+        from holdfast.primitives.jobs import Job
+
         self._celled("jobs that run once")
         return Job(self, name)
 
-    def jobs(self) -> list[JobView]:
+    def jobs(self) -> "list[JobView]":
         """Return the jobs of this client's namespace (up to 1000), with their last runs, sorted by name."""
+        from holdfast.primitives.jobs import views
+
         self._celled("jobs that run once")
         return drive(views(self.session(), self._prefix()))
 
@@ -535,6 +564,7 @@ class AsyncClient(_ClientBase):
     _runtime: "AsyncioRuntime | None" = None
 
     def _prepare(self) -> None:
+        super()._prepare()
         from holdfast.runtimes.aio import AsyncioRuntime
 
         self._new_runtime = AsyncioRuntime
@@ -548,7 +578,11 @@ class AsyncClient(_ClientBase):
     ) -> AsyncLock:
         """Make a lock on `name`; arguments and errors as of `Client.lock`. `on_lost` is called in the event loop."""
         made = self._plain_options(ttl, timeout, options)
-        return (AsyncReentrantLock if made.reentrant else AsyncLock)(self, name, made)
+        if made.reentrant:
+            from holdfast.primitives.reentrant import AsyncReentrantLock
+
+            return AsyncReentrantLock(self, name, made)
+        return AsyncLock(self, name, made)
 
     def semaphore(
         self,
@@ -557,8 +591,10 @@ class AsyncClient(_ClientBase):
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
         **options: Unpack[Options],
-    ) -> AsyncSemaphore:
+    ) -> "AsyncSemaphore":
         """Make a semaphore of `permits` on `name`; arguments and errors as of `Client.semaphore`."""
+        from holdfast.primitives.semaphore import AsyncSemaphore
+
         self._shared("semaphores")
         return AsyncSemaphore(self, name, permits, self._options("semaphore", SHARED, ttl, timeout, options))
 
@@ -568,8 +604,10 @@ class AsyncClient(_ClientBase):
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
         **options: Unpack[Options],
-    ) -> AsyncRWLock:
+    ) -> "AsyncRWLock":
         """Make a reader/writer lock on `name`; arguments and errors as of `Client.rwlock`."""
+        from holdfast.primitives.rwlock import AsyncRWLock
+
         self._shared("reader/writer locks")
         return AsyncRWLock(self, name, self._options("rwlock", SHARED, ttl, timeout, options))
 
@@ -579,8 +617,10 @@ class AsyncClient(_ClientBase):
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
         **options: Unpack[MultiLockOptions],
-    ) -> AsyncMultiLock:
+    ) -> "AsyncMultiLock":
         """Make a lock on several names; arguments and errors as of `Client.multilock`."""
+        from holdfast.primitives.multilock import AsyncMultiLock
+
         return AsyncMultiLock(self, names, self._options("multilock", TOGETHER, ttl, timeout, cast("Options", options)))
 
     def election(
@@ -589,23 +629,31 @@ class AsyncClient(_ClientBase):
         ttl: float = DEFAULT_TTL,
         timeout: float | None = None,
         **options: Unpack[ElectionOptions],
-    ) -> AsyncElection:
+    ) -> "AsyncElection":
         """Make an election by `name`; arguments and errors as of `Client.election`."""
+        from holdfast.primitives.election import AsyncElection
+
         self._recorded("elections")
         return AsyncElection(self, name, self._options("election", ELECTION, ttl, timeout, cast("Options", options)))
 
-    def counter(self, name: str) -> AsyncCounter:
+    def counter(self, name: str) -> "AsyncCounter":
         """Make a counter on `name`; errors as of `Client.counter`."""
+        from holdfast.primitives.counter import AsyncCounter
+
         self._celled("counters")
         return AsyncCounter(self, name, self._prefix())
 
-    def limit(self, name: str, rate: int, per: float, burst: int = 1) -> AsyncLimit:
+    def limit(self, name: str, rate: int, per: float, burst: int = 1) -> "AsyncLimit":
         """Make a limit on `name`; arguments and errors as of `Client.limit`."""
+        from holdfast.primitives.limit import AsyncLimit
+
         self._celled("limits")
         return AsyncLimit(self, name, self._prefix(), (rate, per, burst))
 
-    def stock(self, name: str, segments: int = 8) -> AsyncStock:
+    def stock(self, name: str, segments: int = 8) -> "AsyncStock":
         """Make a stock on `name`; arguments and errors as of `Client.stock`."""
+        from holdfast.primitives.stock import AsyncStock
+
         self._celled("stocks")
         return AsyncStock(self, name, self._prefix(), segments)
 
@@ -622,8 +670,10 @@ class AsyncClient(_ClientBase):
         timeout: float | None = None,
         max_waiters: int | None = None,
         keep: float | None = None,
-    ) -> AsyncOnceJob:
+    ) -> "AsyncOnceJob":
         """Make a job that runs once in each window, or once for a key; arguments and errors as of `Client.once`."""
+        from holdfast.primitives.once import AsyncOnceJob, job_spec
+
         self._celled("jobs that run once")
         spec = job_spec(
             self,
@@ -641,13 +691,17 @@ class AsyncClient(_ClientBase):
         )
         return AsyncOnceJob(self, spec)
 
-    def job(self, name: str) -> AsyncJob:
+    def job(self, name: str) -> "AsyncJob":
         """Return what an operator can do with a job. See `Client.job`."""
+        from holdfast.primitives.jobs import AsyncJob
+
         self._celled("jobs that run once")
         return AsyncJob(self, name)
 
-    async def jobs(self) -> list[JobView]:
+    async def jobs(self) -> "list[JobView]":
         """Return the jobs of this client's namespace. See `Client.jobs`."""
+        from holdfast.primitives.jobs import views
+
         self._celled("jobs that run once")
         return await views(self.session(), self._prefix())
 

@@ -14,11 +14,26 @@ USE = """
 import asyncio, sys
 import holdfast
 
+def make_all(client):
+    client.lock("a name", reentrant=True)
+    client.multilock(["a name"])
+    client.election("a name")
+    if client._source.capabilities.weights:
+        client.semaphore("a name", 2)
+        client.rwlock("a name")
+    if client._source.capabilities.cells:
+        client.counter("a name")
+        client.limit("a name", 1, 1.0)
+        client.stock("a name")
+        client.once("a name", key="1")
+        client.job("a name")
+
 async def use_async(url):
     client = holdfast.AsyncClient(url)
     before = set(sys.modules)
     async with client.lock("a first use"):
         pass
+    make_all(client)
     await client.close()
     return before
 
@@ -27,6 +42,7 @@ def use(url):
     before = set(sys.modules)
     with client.lock("a first use"):
         pass
+    make_all(client)
     client.close()
     return before
 
@@ -66,3 +82,31 @@ class TestFirstUse:
     def test_of_a_zookeeper(self, runtime: str, zookeeper_server: ZooKeeperServer) -> None:
         """It imports nothing."""
         assert imported_by_use(runtime, zookeeper_server.url) == ""
+
+
+def test_asyncio_is_imported_only_where_it_is_used() -> None:
+    """A program of threads neither pays for it nor has it in its processes."""
+    script = """
+import sys, holdfast
+with holdfast.Client("memory://") as client, client.lock("a name"):
+    make_all(client)
+assert not {"asyncio", "ssl", "holdfast.runtimes.aio"} & set(sys.modules)
+holdfast.AsyncClient("memory://")
+assert "holdfast.runtimes.aio" in sys.modules
+"""
+    make_all = USE.partition("def make_all")[1] + USE.partition("def make_all")[2].partition("async def")[0]
+    subprocess.run([sys.executable, "-c", make_all + script], check=True, timeout=60)
+
+
+def test_every_public_name_is_found() -> None:
+    """Also those whose modules are imported when they are first used."""
+    script = """
+import holdfast
+assert not hasattr(holdfast, "no_such_name")
+assert set(holdfast.__all__) <= set(dir(holdfast))
+later = {name for names in holdfast._LATER.values() for name in names}
+assert later <= set(holdfast.__all__) and not later & set(vars(holdfast))
+for name in holdfast.__all__:
+    assert getattr(holdfast, name).__module__.startswith("holdfast")
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
