@@ -23,8 +23,10 @@ from tests.servers import RedisServer
 TTLS = 1.5
 """How long the leases are held, as a multiple of their ttl: about four renewals of each."""
 AT_ONCE = 100
-SHARE = 0.2
-"""The greatest share of a processor for the renewals."""
+SHARE, FEW, TTL = 0.03, 10_000, 30.0
+"""The greatest share of a processor for the renewals of so many leases with such a ttl, in seconds."""
+MOST = 0.2
+"""The greatest share for any number of leases."""
 
 R = TypeVar("R")
 
@@ -75,7 +77,8 @@ def run(size: Size, folder: Path) -> Report:
         report.rows.append(Row(label, cells, MEANINGS[label], figures))
         why = f"the renewals took {found.client:.0%} of a processor, which a busy machine may not have to spare"
         report.bounds.append(Bound(f"{label}: leases lost", found.lost, 0, why=why))
-        report.bounds.append(Bound(f"{label}: share of a processor", found.client, SHARE))
+        share = min(SHARE * size.leases / FEW * TTL / size.leases_ttl, MOST)
+        report.bounds.append(Bound(f"{label}: share of a processor", found.client, share))
     return report
 
 
