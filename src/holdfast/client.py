@@ -36,7 +36,6 @@ from holdfast.runtimes.ending import close_at_the_end
 from holdfast.runtimes.real import host_name
 from holdfast.runtimes.tasks import in_event_loop
 from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.urls import store_source
 
 if TYPE_CHECKING:
     from holdfast.primitives.counter import AsyncCounter, Counter
@@ -58,8 +57,20 @@ PLAIN, SHARED = PlainOptions.__optional_keys__, Options.__optional_keys__
 TOGETHER, ELECTION = MultiLockOptions.__optional_keys__, ElectionOptions.__optional_keys__
 """The options of each kind of primitive."""
 
-LATER = ("counter", "election", "jobs", "limit", "multilock", "once", "reentrant", "rwlock", "semaphore", "stock")
-"""The primitives that are imported when a client is made: a program that only imports Holdfast starts sooner."""
+LATER = (
+    "holdfast.fencing.sql",
+    "holdfast.primitives.counter",
+    "holdfast.primitives.election",
+    "holdfast.primitives.jobs",
+    "holdfast.primitives.limit",
+    "holdfast.primitives.multilock",
+    "holdfast.primitives.once",
+    "holdfast.primitives.reentrant",
+    "holdfast.primitives.rwlock",
+    "holdfast.primitives.semaphore",
+    "holdfast.primitives.stock",
+)
+"""What is imported when a client is made: a program that only imports Holdfast starts sooner."""
 
 
 def _literal(pattern: str | None) -> str:
@@ -128,7 +139,7 @@ class _ClientBase:
             ),
         )
         self._owner_given = owner is not None
-        self._source = store or (store_source(url) if quorum is None else _quorum_of(quorum))
+        self._source = store or (_source_of(url) if quorum is None else _quorum_of(quorum))
         self._session: Session | None = None
         self._closed = False
         self._prepare()
@@ -138,7 +149,7 @@ class _ClientBase:
     def _prepare(self) -> None:
         """Import what the operations need: a child that is forked in the middle of an import would wait for ever."""
         for module in LATER:
-            import_module(f"holdfast.primitives.{module}")
+            import_module(module)
 
     def after_fork_in_child(self) -> None:
         """Start anew in a forked child, which uses nothing of its parent's."""
@@ -792,6 +803,12 @@ def _stack_level() -> int:
     while frame is not None and frame.f_globals.get("__name__", "").startswith(package):
         level, frame = level + 1, frame.f_back
     return level
+
+
+def _source_of(url: object) -> StoreSource:
+    from holdfast.stores.urls import store_source
+
+    return store_source(url)
 
 
 def _quorum_of(nodes: Sequence[object]) -> StoreSource:

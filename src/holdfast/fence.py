@@ -15,6 +15,9 @@ In a database the fence is a column, raised in the same transaction as the read:
 
 from holdfast.errors import StaleTokenError
 
+FENCES = "holdfast_fences"
+"""The table of fences in a database that a guard uses if the caller names none."""
+
 
 class Fence:
     """The highest fencing token that a resource has seen. Protect it by the mutex of the resource."""

@@ -4,7 +4,6 @@ A resource in the same etcd needs no fence: a transaction that compares the guar
 that the lease is still there, and otherwise does nothing.
 """
 
-from base64 import b64encode
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -19,6 +18,8 @@ class Guard:
 
     def compare(self) -> dict[str, str]:
         """Return the comparison for the list `compare` of a transaction, in the form of etcd's JSON gateway."""
+        from base64 import b64encode
+
         return {
             "key": b64encode(self.key).decode(),
             "target": "CREATE",

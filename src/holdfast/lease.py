@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar, cast, overload
 
 from holdfast.contracts.deadlines import seconds
 from holdfast.contracts.owner_metadata import read_metadata
@@ -18,13 +18,14 @@ from holdfast.contracts.runtime import Runtime
 from holdfast.core.lease import FORKED, OVER, CoreLease, LeaseState
 from holdfast.core.session import Session
 from holdfast.errors import ForkedLeaseError, LeaseLost, UsageError
-from holdfast.fencing.schema import FENCES
-from holdfast.fencing.sql import raise_fence
-from holdfast.fencing.users import ASYNC, SYNC, AsyncSqlConnection, SqlConnection
+from holdfast.fence import FENCES
 from holdfast.guard import Guard, Guarding
 from holdfast.outcome import Outcome
 from holdfast.runtimes.tasks import BodyGuard
 from holdfast.runtimes.threads import drive
+
+if TYPE_CHECKING:
+    from holdfast.fencing.users import AsyncSqlConnection, SqlConnection
 
 NO_CONNECTION: Final = cast("Any", object())
 """The default of an argument whose absence differs from None."""
@@ -170,6 +171,8 @@ class LeaseBase:
                 f"the lease of {self._name!r} has no fencing token, for its store issues none: take the lock in "
                 "another store if its data need a guard."
             )
+        from holdfast.fencing.sql import raise_fence
+
         await raise_fence(connection, form, held.name, held.token, table)
 
     def on_lost(self, callback: Callable[[LeaseLost], object]) -> None:
@@ -329,9 +332,9 @@ class Lease(LeaseBase):
     def guard(self) -> Guard: ...
 
     @overload
-    def guard(self, connection: SqlConnection, *, table: str = FENCES) -> None: ...
+    def guard(self, connection: "SqlConnection", *, table: str = FENCES) -> None: ...
 
-    def guard(self, connection: SqlConnection = NO_CONNECTION, *, table: str = FENCES) -> Guard | None:
+    def guard(self, connection: "SqlConnection" = NO_CONNECTION, *, table: str = FENCES) -> Guard | None:
         """Let the transaction of `connection` commit only what a holder writes that is not late.
 
         Call it as the first statement of your transaction in PostgreSQL, MySQL, MariaDB or SQLite, before you read
@@ -347,6 +350,8 @@ class Lease(LeaseBase):
         """
         if connection is NO_CONNECTION:
             return self._etcd_guard()
+        from holdfast.fencing.users import SYNC
+
         return drive(self._raise_fence(connection, SYNC, table))
 
     def __enter__(self) -> Self:
@@ -413,10 +418,10 @@ class AsyncLease(LeaseBase):
     def guard(self) -> Guard: ...
 
     @overload
-    def guard(self, connection: AsyncSqlConnection, *, table: str = FENCES) -> Coroutine[Any, Any, None]: ...
+    def guard(self, connection: "AsyncSqlConnection", *, table: str = FENCES) -> Coroutine[Any, Any, None]: ...
 
     def guard(
-        self, connection: AsyncSqlConnection = NO_CONNECTION, *, table: str = FENCES
+        self, connection: "AsyncSqlConnection" = NO_CONNECTION, *, table: str = FENCES
     ) -> Guard | Coroutine[Any, Any, None]:
         """Let the transaction of `connection` commit only what a holder writes that is not late.
 
@@ -433,6 +438,8 @@ class AsyncLease(LeaseBase):
         """
         if connection is NO_CONNECTION:
             return self._etcd_guard()
+        from holdfast.fencing.users import ASYNC
+
         return self._raise_fence(connection, ASYNC, table)
 
     async def __aenter__(self) -> Self:

@@ -18,7 +18,8 @@ from sqlalchemy.orm import Session
 
 import holdfast
 from holdfast import Lease, LeaseLost, StaleTokenError, UsageError
-from holdfast.fencing.schema import FENCES, fences_grants
+from holdfast.fence import FENCES
+from holdfast.fencing.schema import fences_grants
 from tests.fencing.conftest import database_of
 from tests.fencing.databases import Database
 

@@ -14,6 +14,12 @@ USE = """
 import asyncio, sys
 import holdfast
 
+def guard(lease):
+    try:
+        lease.guard(object())
+    except holdfast.UsageError as error:
+        assert "connection" in str(error), error
+
 def make_all(client):
     client.lock("a name", reentrant=True)
     client.multilock(["a name"])
@@ -40,8 +46,8 @@ async def use_async(url):
 def use(url):
     client = holdfast.Client(url)
     before = set(sys.modules)
-    with client.lock("a first use"):
-        pass
+    with client.lock("a first use") as lease:
+        guard(lease)
     make_all(client)
     client.close()
     return before

@@ -3,9 +3,8 @@
 import re
 
 from holdfast.errors import UsageError
+from holdfast.fence import FENCES
 
-FENCES = "holdfast_fences"
-"""The table that a guard uses if the caller names none."""
 TABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?", re.ASCII)
 IDENTIFIER = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,62})?", re.ASCII)
 ROLE = re.compile(r"[A-Za-z0-9_.%@-]{1,128}", re.ASCII)
