@@ -59,6 +59,7 @@ def test_every_command_does_its_work(bare: Bare, tmp_path: Path) -> None:
     assert bare("jobs").stdout.startswith("report\thourly\tdone\t")
     assert bare("job", "forget", "report").returncode == 0
     assert bare("lock", "a", "b").stdout.startswith("a\t")
+    assert bare("lock", "--", "-a").stdout.startswith("-a\t")
     for nobody in (("revoke", "orders"), ("release", "orders", "--force")):
         assert bare(*nobody).returncode == 1
     assert "CREATE TABLE" in bare("schema", "postgresql").stdout
@@ -113,6 +114,11 @@ def test_a_command_does_not_import_asyncio(arguments: tuple[str, ...], bare: Bar
         (("once", "a", "--attempts", "1.5", "--", "true"), "'1.5' is not a whole number."),
         (("run", "a", "-E", "256", "--", "true"), "'256' is not from 0 to 255."),
         (("show",), "the following arguments are required: NAME."),
+        (("lock",), "there is no name. See `holdfast lock --help`."),
+        (
+            ("once", "a", "--key", "1"),
+            "there is no command to run. Give it after `--`, or by -c. See `holdfast once --help`.",
+        ),
         (("lock", "a", "--", "true"), "holdfast lock runs no command: use `holdfast run`"),
         (("relase", "a"), "there is no command 'relase'. Did you mean `holdfast release`?"),
         (("job", "puase", "a"), "there is no command 'job puase'. Did you mean `holdfast job pause`?"),

@@ -112,7 +112,7 @@ def run(options: Options) -> int:
         raise UsageError("there is no name. Give one before `--`. See `holdfast run --help`.")
     from holdfast.cli.run import CommandJob, run_job
 
-    names, command = _split(options.names, options.after_dashes, options.shell)
+    names, command = _split("run", options.names, options.after_dashes, options.shell)
     client, lock = _prepare(options, address, names, wait, options.min_hold)
     job = CommandJob(command, names, options.grace, address.environment(pass_url=options.pass_url))
     try:
@@ -132,7 +132,7 @@ def _run_for_key(options: Options, address: "Address") -> int:
     if any(of_locks) or options.min_hold or options.lock_delay or len(options.names) > 1:
         raise UsageError("--done runs a job, under a lock of its own: give it no options of locks, and one name.")
     title = (options.names or ["run"])[0]
-    _, command = _split([title], options.after_dashes or [], options.shell)
+    _, command = _split("run", [title], options.after_dashes or [], options.shell)
     made = OnceOptions(
         title,
         key=options.done,
@@ -145,7 +145,9 @@ def _run_for_key(options: Options, address: "Address") -> int:
     return _run_once(client, made, job, options.conflict_status)
 
 
-def _split(names: list[str], after_dashes: list[str] | None, shell: str | None) -> tuple[list[str], list[str]]:
+def _split(
+    called: str, names: list[str], after_dashes: list[str] | None, shell: str | None
+) -> tuple[list[str], list[str]]:
     """Return the names and the command. Without `--` and -c, the first word is the name."""
     if shell is not None:
         if after_dashes:
@@ -153,7 +155,7 @@ def _split(names: list[str], after_dashes: list[str] | None, shell: str | None) 
         return names, ["/bin/sh", "-c", shell]
     command = names[1:] if after_dashes is None else after_dashes
     if not command:
-        raise UsageError("there is no command to run. Give it after `--`, or by -c. See `holdfast run --help`.")
+        raise UsageError(f"there is no command to run. Give it after `--`, or by -c. See `holdfast {called} --help`.")
     return names[:1] if after_dashes is None else names, command
 
 
@@ -268,7 +270,7 @@ def once(options: Options) -> int:
     from holdfast.cli.run import CommandJob
 
     require_posix("holdfast once, which passes signals to the command,", "call Client.once in a Python program")
-    names, command = _split(options.names, options.after_dashes, options.shell)
+    names, command = _split("once", options.names, options.after_dashes, options.shell)
     if len(names) > 1:
         raise UsageError("a job has one name. Write `--` before the command. See `holdfast once --help`.")
     address = find_address(options.url, options.url_file)
@@ -307,7 +309,7 @@ def _run_once(
 
 
 def _add_hold_options(parser: Parser) -> None:
-    parser.add_argument("names", nargs="+", metavar="NAME", help="The names to lock.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="The names to lock.")
     _add_lock_options(parser)
     add_store(parser)
     add_owner(parser)
@@ -326,10 +328,13 @@ def hold(options: Options) -> int:
     from holdfast.cli.hold import hold_lock
 
     require_posix("holdfast lock, which ends by signals,", IN_PYTHON)
-    if options.after_dashes is not None:
+    if options.names and options.after_dashes:
         raise UsageError("holdfast lock runs no command: use `holdfast run`, or leave `--` out.")
+    names = options.names or options.after_dashes
+    if not names:
+        raise UsageError("there is no name. See `holdfast lock --help`.")
     wait, address = _wait(options), find_address(options.url, options.url_file)
-    client, lock = _prepare(options, address, options.names, wait, 0.0)
+    client, lock = _prepare(options, address, names, wait, 0.0)
     try:
         return hold_lock(client, lock, as_json=options.as_json)
     except LockTimeout as error:
