@@ -473,7 +473,7 @@ class AsyncLockBase(LockBase):
             raise
 
     def _lease(self, session: Session, core: CoreLease) -> AsyncLease:
-        core.by = tasks.mark()
+        core.by = core.runtime.mark()
         lease = self._face(session, core, self._name)
         if self._options.on_lost is not None:
             lease.on_lost(self._options.on_lost)

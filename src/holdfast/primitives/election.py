@@ -24,7 +24,7 @@ from holdfast.lease import Acquiring, AsyncLease, Lease
 from holdfast.outcome import Outcome
 from holdfast.primitives.base import UNSET, LockBase, Sessions
 from holdfast.primitives.options import LockOptions, refuse_unknown
-from holdfast.runtimes import tasks, threads
+from holdfast.runtimes import threads
 from holdfast.runtimes.threads import drive
 
 INTERVAL = 1.0
@@ -333,7 +333,7 @@ class AsyncElection(_ElectionBase[AsyncLeadership]):
         owned: list[CoreLease] = []  # a granted lease is put in here first, so that an interrupt cannot lose it
         try:
             core = await self._obtain(session, self._spec_with(session, value), timeout, owned)
-            core.by = tasks.mark()
+            core.by = core.runtime.mark()
             return self._begin_term(AsyncLeadership(session, core, self._name, value))
         except GeneratorExit:
             session.drop(owned)

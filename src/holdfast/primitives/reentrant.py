@@ -17,7 +17,7 @@ from holdfast.outcome import Outcome
 from holdfast.primitives.base import L
 from holdfast.primitives.lock import AsyncLock, Lock
 from holdfast.primitives.options import LockOptions
-from holdfast.runtimes import tasks, threads
+from holdfast.runtimes import threads
 
 IF_HELD = "is entered again only by the thread or task that acquired it"
 
@@ -243,7 +243,7 @@ class AsyncReentrantLock(AsyncLock):
         return None
 
     def _lease(self, session: Session, core: CoreLease) -> AsyncLease:
-        core.by = tasks.mark()
+        core.by = core.runtime.mark()
         hold = _Hold(session.reservations.begin(core))
         hold.reservation.holds.add(hold)
         return _told(AsyncReentrantLease(session, core, self._name, hold), self._options)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -11,11 +12,16 @@ from typing import Any, TypeVar
 from holdfast.contracts.runtime import Datagrams
 from holdfast.runtimes import clocks
 from holdfast.runtimes.real import DATAGRAM, RealWorld
-from holdfast.runtimes.tasks import mark
 
 T = TypeVar("T")
 
 log = logging.getLogger("holdfast")
+
+
+def mark() -> object:
+    """Return an object of the calling task alone, which does not keep the task alive; None outside a task."""
+    task = asyncio.current_task()
+    return None if task is None else weakref.ref(task)
 
 
 class LoopEvent:

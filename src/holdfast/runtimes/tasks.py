@@ -1,10 +1,9 @@
-"""What the faces need to know of the task that calls them. asyncio is imported only when one of these is called.
+"""What a face needs to know of the task that calls it.
 
-A program of threads imports this module, too, and does not pay for asyncio.
+Each function imports asyncio when it is called, so that a program of threads does not import asyncio.
 """
 
 import sys
-import weakref
 
 
 def in_event_loop() -> bool:
@@ -25,14 +24,6 @@ def here() -> object:
     import asyncio
 
     return asyncio.current_task()
-
-
-def mark() -> object:
-    """Return an object of the calling task alone, which does not keep the task alive; None outside a task."""
-    import asyncio
-
-    task = asyncio.current_task()
-    return None if task is None else weakref.ref(task)
 
 
 class BodyGuard:
@@ -68,10 +59,10 @@ class BodyGuard:
 
     def was_mine(self, error: BaseException | None) -> bool:
         """Tell whether `error` is the cancellation that `fire` caused, and no other."""
-        import asyncio
-
         if not self._fired:
             return False
+        import asyncio
+
         self._fired = False
         foreign = self._task.uncancel() > self._before
         return isinstance(error, asyncio.CancelledError) and not foreign

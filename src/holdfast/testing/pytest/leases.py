@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from holdfast.core.lease import CoreLease
 from holdfast.core.session import Session
 from holdfast.errors import UsageError
-from holdfast.runtimes import tasks, threads
+from holdfast.runtimes import aio, threads
 
 
 def mark() -> object:
     """Return an object that identifies the calling task, or outside of tasks the calling thread."""
-    return threads.mark() if current_task() is None else tasks.mark()
+    return threads.mark() if current_task() is None else aio.mark()
 
 
 def current_task() -> "asyncio.Task[object] | None":
