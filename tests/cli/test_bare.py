@@ -57,7 +57,8 @@ def test_every_command_does_its_work(bare: Bare, tmp_path: Path) -> None:
     assert bare("show", "orders").stdout == "free\n"
     assert bare("once", "report", "--window", "hourly", "--", "echo", "ran").stdout == "ran\n"
     assert bare("jobs").stdout.startswith("report\thourly\tdone\t")
-    assert bare("job", "forget", "report").returncode == 0
+    for change in ("pause", "resume", "run", "forget"):
+        assert bare("job", change, "report").returncode == 0
     assert bare("lock", "a", "b").stdout.startswith("a\t")
     assert bare("lock", "--", "-a").stdout.startswith("-a\t")
     for nobody in (("revoke", "orders"), ("release", "orders", "--force")):
@@ -124,6 +125,7 @@ def test_a_command_does_not_import_asyncio(arguments: tuple[str, ...], bare: Bar
         (("job", "puase", "a"), "there is no command 'job puase'. Did you mean `holdfast job pause`?"),
         (("--bogus",), "there is no option '--bogus'. See `holdfast --help`."),
         (("schema", "oracle"), "'oracle' is none of postgresql, mysql, sqlite."),
+        (("schema", "postgresql://me:hidden@host/base"), "(a URL) is none of postgresql, mysql, sqlite."),
     ],
 )
 def test_a_wrong_call_is_told_what_is_wrong(bare: Bare, arguments: tuple[str, ...], told: str) -> None:
@@ -142,3 +144,14 @@ def test_help_goes_to_the_standard_output(bare: Bare, arguments: tuple[str, ...]
     assert (done.returncode, done.stderr) == (64 if arguments == ("job",) else 0, "")
     assert "usage: holdfast" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("columns", ["1", "30", "1000"])
+@pytest.mark.parametrize("arguments", [("--help",), ("job", "--help"), ("run", "--help")])
+def test_help_fits_any_terminal(
+    columns: str, arguments: tuple[str, ...], bare: Bare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also a terminal that says it has hardly any columns."""
+    monkeypatch.setenv("COLUMNS", columns)
+    done = bare(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")

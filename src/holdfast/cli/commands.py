@@ -11,9 +11,10 @@ from holdfast.cli.parser import (
     add_flag,
     add_json,
     add_name,
+    add_seconds,
     add_store,
     add_url_file,
-    number,
+    shown,
     whole,
 )
 from holdfast.errors import UsageError
@@ -34,22 +35,20 @@ def _client(options: Options) -> "Client":
 
 def _add_wait_options(parser: Parser) -> None:
     add_name(parser)
-    parser.add_argument(
-        "-w", "--timeout", type=number(0), metavar="SECONDS", help="How long to wait. Default: for ever."
-    )
+    add_seconds(parser, "-w", "--timeout", text="How long to wait. Default: for ever.", least=0)
     add_flag(parser, "--change", text="Also end when the holder changes.")
     add_store(parser)
     add_json(parser)
 
 
 def wait(options: Options) -> int:
-    """Wait until nobody holds a name. The command polls twice a second and joins no queue, so it delays no waiter.
+    """Wait until a name is free. The command looks twice a second. It joins no queue, so it delays no waiter.
 
     When it ends, others may be granted the name at once. To do something while nobody else holds the name, use
     `holdfast run`.
 
-    Exits with 0 if nobody holds the name (with --change: or another holder does); 64: wrong usage; 69: the store
-    failed; 75: the name was held all the time.
+    Exits with 0 if the name is free, or with --change if its holder has changed; 64: wrong usage; 69: the store failed;
+    75: the name was held all the time.
     """
     from holdfast.cli.name_commands import wait_for_name
 
@@ -89,14 +88,14 @@ def _add_name_options(parser: Parser) -> None:
 
 
 def show(options: Options) -> int:
-    """Show who holds a name, and who waits for it, in order.
+    """Show the holders of a name, and its waiters in their order.
 
-    Into a pipe, each is one line with tabs between its fields: `holder`, owner, token, seconds held, seconds until the
-    lease expires; `waiter` (or `gone`, if it will be skipped), owner, seconds waited. A name that nobody holds is
-    `free`, or `blocked` and for how many seconds. The first line is `quarantined` and for how many seconds, if the
-    store may have forgotten grants and grants nothing for that time.
+    Into a pipe, each holder and each waiter is one line with tabs between its fields. A holder: `holder`, owner, token,
+    seconds held, seconds until the lease expires. A waiter: `waiter` (or `gone`, if it will be skipped), owner, seconds
+    waited. A name without a holder: `free`, or `blocked` and for how many seconds. A store that may have forgotten
+    grants, and grants nothing for a while, adds a first line: `quarantined` and for how many seconds.
 
-    Exits with 0, also if nobody holds the name; 64: wrong usage; 69: the store failed.
+    Exits with 0, whether the name is held or not; 64: wrong usage; 69: the store failed.
     """
     from holdfast.cli.name_commands import show_name
 
@@ -185,7 +184,7 @@ def schema(options: Options) -> int:
     from holdfast.cli.schema import SchemaKind, schema_sql
 
     if options.database not in set(SchemaKind):
-        raise UsageError(f"{options.database!r} is none of {', '.join(SchemaKind)}. See `holdfast schema --help`.")
+        raise UsageError(f"{shown(options.database)} is none of {', '.join(SchemaKind)}. See `holdfast schema --help`.")
     print(schema_sql(SchemaKind(options.database), options.schema, options.prefix, options.role), end="")
     return Status.DONE
 

@@ -17,10 +17,11 @@ from holdfast.cli.parser import (
     add_json,
     add_owner,
     add_pass_url,
+    add_seconds,
     add_shell,
+    add_status,
     add_store,
     add_ttl,
-    number,
     whole,
 )
 from holdfast.errors import LockTimeout, UsageError
@@ -39,14 +40,11 @@ IN_PYTHON = "take the lock in a Python program"
 def _add_lock_options(parser: Parser) -> None:
     """Add what `run` and `lock` have in common."""
     add_ttl(parser)
-    parser.add_argument(
-        "-w",
-        "--timeout",
-        type=number(0),
-        metavar="SECONDS",
-        help="How long to wait for the lock, and for a store that does not answer yet. Default: for ever, but 10 s for "
-        "the store.",
+    text = (
+        "How long to wait for the lock, and for a store that does not answer yet. Default: for ever, but 10 s for the "
+        "store."
     )
+    add_seconds(parser, "-w", "--timeout", least=0, text=text)
     add_flag(parser, "-n", "--no-wait", text="Exit with 75 at once if the name is held.")
     add_flag(parser, "-s", "--shared", text="Hold the name as a reader, beside others that use --shared.")
     add_flag(parser, "-x", "--exclusive", text="Hold the name alone, as a writer, where others use --shared.")
@@ -56,15 +54,9 @@ def _add_lock_options(parser: Parser) -> None:
         metavar="N",
         help="Hold one of so many permits. All users of the name give the same number.",
     )
-    parser.add_argument(
-        "--max-hold", type=number(), metavar="SECONDS", help="After how long the lease is lost, even if it is renewed."
-    )
-    parser.add_argument(
-        "--lock-delay",
-        type=number(),
-        default=0.0,
-        metavar="SECONDS",
-        help="For how long nobody is granted the name after a lease expired.",
+    add_seconds(parser, "--max-hold", text="After how long the lease is lost, even if it is renewed.")
+    add_seconds(
+        parser, "--lock-delay", text="For how long nobody is granted the name after a lease expired.", default=0.0
     )
     add_conflict_status(parser)
 
@@ -73,13 +65,8 @@ def _add_run_options(parser: Parser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="The names to lock.")
     add_shell(parser)
     _add_lock_options(parser)
-    parser.add_argument(
-        "--min-hold",
-        type=number(),
-        default=0.0,
-        metavar="SECONDS",
-        help="For how long after the grant nobody else is granted the name, even if the command ends.",
-    )
+    text = "For how long after the grant nobody else is granted the name, even if the command ends."
+    add_seconds(parser, "--min-hold", default=0.0, text=text)
     add_grace(parser)
     parser.add_argument(
         "--done", metavar="KEY", help="Run the command once for this key; others wait until it is done."
@@ -209,40 +196,25 @@ def _add_once_options(parser: Parser) -> None:
         metavar="N",
         help="How many runs may begin if runs fail or nodes die. Default: 1.",
     )
-    parser.add_argument(
-        "--at-least",
-        type=number(0),
-        default=0.0,
-        metavar="SECONDS",
-        help="The least time between the beginnings of two runs.",
-    )
+    add_seconds(parser, "--at-least", text="The least time between the beginnings of two runs.", least=0, default=0.0)
     parser.add_argument(
         "--busy",
         metavar="POLICY",
         help="While another node runs the job: skip (the default of a window), wait until it is done (the default of a "
         "key), or raise: exit with 75.",
     )
-    parser.add_argument(
-        "-w", "--timeout", type=number(0), metavar="SECONDS", help="How long to wait at most, with --busy wait."
-    )
+    add_seconds(parser, "-w", "--timeout", text="How long to wait at most, with --busy wait.", least=0)
     parser.add_argument(
         "--max-waiters",
         type=whole(0),
         metavar="N",
         help="With --busy wait: exit with 75 at once if so many wait already.",
     )
-    parser.add_argument(
-        "--keep", type=number(), metavar="SECONDS", help="After how long the record of a key is forgotten."
-    )
+    add_seconds(parser, "--keep", text="After how long the record of a key is forgotten.")
     add_ttl(parser)
     add_grace(parser)
-    parser.add_argument(
-        "--skip-exit-code",
-        type=whole(0, 255),
-        default=int(Status.DONE),
-        dest="skipped",
-        metavar="STATUS",
-        help="The status if there was nothing to run. Default: 0.",
+    add_status(
+        parser, "--skip-exit-code", dest="skipped", default=Status.DONE, text="The status if there was nothing to run."
     )
     add_flag(parser, "-q", "--quiet", text="Say nothing if there was nothing to run.")
     add_conflict_status(parser)

@@ -17,8 +17,8 @@ from holdfast.cli.diagnostics import Status
 from holdfast.client import DEFAULT_TTL
 from holdfast.errors import UsageError
 
-WIDEST = 100
-"""The greatest width of a help text."""
+LEAST_WIDTH, MOST_WIDTH = 40, 100
+"""The bounds of the width of a help text."""
 
 A_URL = re.compile(r"\S+://\S+")
 
@@ -50,7 +50,7 @@ class Parser(argparse.ArgumentParser):
 
 def width() -> int:
     """Return the width of a help text."""
-    return min(shutil.get_terminal_size().columns - 2, WIDEST)
+    return max(LEAST_WIDTH, min(shutil.get_terminal_size().columns - 2, MOST_WIDTH))
 
 
 def listed(names: Iterable[tuple[str, str]]) -> str:
@@ -73,7 +73,7 @@ class Command:
 
     name: str
     usage: str
-    """What stands after the options in the help."""
+    """The arguments, as the usage line of the help shows them."""
     add_options: Callable[[Parser], None]
     run: Callable[[Options], int]
     dashes: bool = False
@@ -171,6 +171,25 @@ def add_flag(parser: Parser, *names: str, text: str) -> None:
     parser.add_argument(*names, action="store_true", help=text)
 
 
+def add_seconds(
+    parser: Parser, *names: str, text: str, least: float | None = None, default: float | None = None
+) -> None:
+    """Add an option that is a number of seconds, of at least `least`."""
+    parser.add_argument(*names, type=number(least), default=default, metavar="SECONDS", help=text)
+
+
+def add_status(parser: Parser, *names: str, dest: str, default: int, text: str) -> None:
+    """Add an option that is an exit status."""
+    parser.add_argument(
+        *names,
+        type=whole(0, 255),
+        default=int(default),
+        dest=dest,
+        metavar="STATUS",
+        help=f"{text} Default: {int(default)}.",
+    )
+
+
 def add_store(parser: Parser) -> None:
     """Add the options that name the store."""
     parser.add_argument(
@@ -209,26 +228,14 @@ def add_pass_url(parser: Parser) -> None:
 
 def add_ttl(parser: Parser) -> None:
     """Add the ttl."""
-    parser.add_argument(
-        "--ttl",
-        type=number(),
-        default=DEFAULT_TTL,
-        metavar="SECONDS",
-        help=f"After how long the lease of a holder that stopped renewing expires. Default: {DEFAULT_TTL:g}.",
-    )
+    text = f"After how long the lease of a holder that stopped renewing expires. Default: {DEFAULT_TTL:g}."
+    add_seconds(parser, "--ttl", default=DEFAULT_TTL, text=text)
 
 
 def add_conflict_status(parser: Parser) -> None:
     """Add the option for the status if the lock is not granted."""
-    parser.add_argument(
-        "-E",
-        "--conflict-exit-code",
-        type=whole(0, 255),
-        default=int(Status.NOT_GRANTED),
-        dest="conflict_status",
-        metavar="STATUS",
-        help=f"The status if the lock is not granted in time. Default: {int(Status.NOT_GRANTED)}.",
-    )
+    text = "The status if the lock is not granted in time."
+    add_status(parser, "-E", "--conflict-exit-code", dest="conflict_status", default=Status.NOT_GRANTED, text=text)
 
 
 def add_shell(parser: Parser) -> None:
@@ -238,10 +245,5 @@ def add_shell(parser: Parser) -> None:
 
 def add_grace(parser: Parser) -> None:
     """Add the time between the signals that end a command."""
-    parser.add_argument(
-        "--grace",
-        type=number(0),
-        default=10.0,
-        metavar="SECONDS",
-        help="How long from SIGTERM to SIGKILL if the lease is lost. Default: 10.",
-    )
+    text = "How long from SIGTERM to SIGKILL if the lease is lost. Default: 10."
+    add_seconds(parser, "--grace", least=0, default=10.0, text=text)
