@@ -179,7 +179,7 @@ class Ensemble:
         return [None if kept is None else self._detail(kept) for kept in found]
 
     def _detail(self, kept: Kept) -> Detail:
-        return Detail(kept.text, kept.entry.token, self._clock() - kept.made_at, kept.entry.session)
+        return Detail(kept.text, kept.entry.position, self._clock() - kept.made_at, kept.entry.session)
 
     def check(self, session: str, entries: Sequence[tuple[str, Entry]]) -> list[bool]:
         """Tell which entries exist in this session, and renew the session."""

@@ -14,7 +14,7 @@ class Guard:
 
     key: bytes
     create_revision: int
-    """Also the fencing token of the lease."""
+    """The revision at which the entry was created. The tokens of the lease begin at 1024 times this."""
 
     def compare(self) -> dict[str, str]:
         """Return the comparison for the list `compare` of a transaction, in the form of etcd's JSON gateway."""

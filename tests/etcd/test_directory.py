@@ -42,7 +42,7 @@ def only(listing: Listing, kind: Kind) -> Entry:
 
 
 def test_contenders_are_listed_in_the_order_of_their_joins(run: Run, etcd_server: EtcdServer, name: str) -> None:
-    """Tokens grow; to join again changes nothing; what is listed tells the last join and bounds the tokens."""
+    """Positions grow; to join again changes nothing; what is listed tells the last join and bounds the positions."""
 
     async def scene(runtime: Runtime) -> None:
         async with member(runtime, etcd_server.url) as a, member(runtime, etcd_server.url) as b:
@@ -51,8 +51,8 @@ def test_contenders_are_listed_in_the_order_of_their_joins(run: Run, etcd_server
             again, _ = await a.directory.join(name, contender("a-1/0"), a.soon())
             assert requests_of(listing) == ["a-1/0", "b-1/0"]
             assert (first.weight, first.capacity, first.session) == (2, 3, a.directory.session())
-            assert first.token < second.token == listing.joined <= listing.newest
-            assert (again.token, again.order) == (first.token, first.token)
+            assert first.position < second.position == listing.joined <= listing.newest
+            assert (again.position, again.order) == (first.position, first.position)
             assert a.directory.trust == 30.0
             assert 0.0 <= runtime.now() - a.directory.proved_at < a.directory.trust
 
@@ -131,7 +131,7 @@ def test_a_watcher_is_woken_once(run: Run, etcd_server: EtcdServer, name: str) -
 
 
 def test_details_are_told_of_what_is_there(run: Run, etcd_server: EtcdServer, name: str) -> None:
-    """The text as it was when it was listed, the token, the age and the session; nothing is asked for that."""
+    """The text as it was when it was listed, the position, the age and the session; nothing is asked for that."""
 
     async def scene(runtime: Runtime) -> None:
         async with member(runtime, etcd_server.url) as a:
@@ -145,7 +145,7 @@ def test_details_are_told_of_what_is_there(run: Run, etcd_server: EtcdServer, na
             assert told is not None
             assert then is not None
             assert then.text == "erste\n"
-            assert (told.text, told.token, told.session) == ("zweite ☂", entry.token, a.directory.session())
+            assert (told.text, told.position, told.session) == ("zweite ☂", entry.position, a.directory.session())
             assert 0.0 <= told.age < 10.0
             assert await a.directory.check([(name, entry), (name, gone)], a.soon()) == [True, False]
 
@@ -269,13 +269,16 @@ def test_a_guard_holds_for_as_long_as_its_contender(run: Run, etcd_server: EtcdS
         async with member(runtime, etcd_server.url) as a:
             entry, _ = await a.directory.join(name, contender("a"), a.soon())
             guard = a.directory.guard(name, "a", entry.token)
-            assert (guard.create_revision, b64encode(guard.key).decode()) == (entry.token, guard.compare()["key"])
+            assert (guard.create_revision, b64encode(guard.key).decode()) == (entry.position, guard.compare()["key"])
+            assert a.directory.guard(name, "a", entry.token + 1023) == guard, (
+                "each token of its range has the same guard"
+            )
             write = [{"request_put": {"key": encoded("guarded"), "value": ""}}]
             assert etcd_server.command("kv/txn", compare=[guard.compare()], success=write).get("succeeded")
             assert await a.directory.withdraw_join(name, "a", entry, a.soon())
             assert not etcd_server.command("kv/txn", compare=[guard.compare()], success=write).get("succeeded")
             again, _ = await a.directory.join(name, contender("a"), a.soon())
-            assert again.token > entry.token
+            assert again.position > entry.position
             assert not etcd_server.command("kv/txn", compare=[guard.compare()], success=write).get("succeeded")
 
     run(scene)
@@ -338,7 +341,7 @@ def test_what_an_earlier_session_has_under_a_request_goes_first(run: Run, etcd_s
             a.directory._sessions.end(current)
             new, listing = await a.directory.join(name, contender("a"), a.soon())
             assert requests_of(listing) == ["a"]
-            assert new.token > old.token
+            assert new.position > old.position
             etcd_server.revoke(str(current.lease))
             assert requests_of(await a.directory.look(name, a.soon())) == ["a"]
 

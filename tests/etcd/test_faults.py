@@ -52,7 +52,7 @@ def test_a_join_whose_reply_was_lost_is_asked_again(run: Run, proxy: Proxy, name
                 await a.directory.join(name, contender("a"), a.soon())
             there = (await a.directory.look(name, a.soon())).entries
             entry, listing = await a.directory.join(name, contender("a"), a.soon())
-            assert [each.token for each in there] == [each.token for each in listing.entries] == [entry.token]
+            assert [each.position for each in there] == [each.position for each in listing.entries] == [entry.position]
 
     run(scene)
 
@@ -144,7 +144,9 @@ def test_a_silent_server_is_not_waited_for(run: Run, proxy: Proxy, name: str, me
                 with pytest.raises(OutcomeUnknown, match="timed out"):
                     await a.directory.look(name, a.soon(0.2))
                 with pytest.raises(StoreUnavailable):
-                    await a.directory.watch(name, "a", [Entry(Kind.CONTENDER, "x", 1, token=1, key="cx")], a.soon(0.2))
+                    await a.directory.watch(
+                        name, "a", [Entry(Kind.CONTENDER, "x", 1, position=1, key="cx")], a.soon(0.2)
+                    )
                 assert metronome.elapsed(began) < 5.0
             finally:
                 proxy.heal()

@@ -12,19 +12,19 @@ from tests.zookeeper.worlds import Member, contender
 
 
 def test_who_joins_stands_in_order(member: MakeMember) -> None:
-    """Entries are listed as they came, with all that was written of them; tokens rise, and `joined` is the last."""
+    """Entries are listed as they came, with all that was written of them; positions rise, and `joined` is the last."""
     one, two = member(), member()
     name = "order/of.things~ %"
     first = one.join(name, "a1-1/2", 2, 3)
     second = two.join(name, "a2")
-    assert 0 < first.token < second.token
+    assert 0 < first.position < second.position
     listing = two.world.run(two.directory.look(name, two.until))
     assert [(each.request_id, each.weight, each.capacity) for each in listing.entries] == [
         ("a1-1/2", 2, 3),
         ("a2", 1, 1),
     ]
     assert first.order < second.order == listing.joined
-    assert second.token <= listing.newest
+    assert second.position <= listing.newest
     assert (first.session, second.session) == (one.directory.session(), two.directory.session())
     assert one.directory.session() != two.directory.session() != ""
 
@@ -33,21 +33,21 @@ def test_joining_again_adds_nothing(member: MakeMember) -> None:
     """A request is joined once, however often it is asked for; one that was removed is joined anew."""
     one = member()
     first = one.join("again", "a1")
-    assert one.join("again", "a1").token == first.token
+    assert one.join("again", "a1").position == first.position
     assert one.requests("again") == ["a1"]
     assert one.world.run(one.directory.withdraw_join("again", "a1", first, one.until))
     assert not one.world.run(one.directory.withdraw_join("again", "a1", first, one.until))
-    assert one.join("again", "a1").token > first.token
+    assert one.join("again", "a1").position > first.position
     assert one.requests("again") == ["a1"]
 
 
 def test_a_name_that_nobody_uses_is_empty(member: MakeMember) -> None:
-    """Its listing tells a number that no token exceeds so far."""
+    """Its listing tells a number that no position exceeds so far."""
     one = member()
-    token = one.join("elsewhere", "a1").token
+    position = one.join("elsewhere", "a1").position
     listing = one.world.run(one.directory.look("nobody", one.until))
     assert listing.entries == []
-    assert token <= listing.newest < one.join("nobody", "a2").token
+    assert position <= listing.newest < one.join("nobody", "a2").position
 
 
 def test_a_change_is_all_or_nothing(member: MakeMember) -> None:
@@ -96,9 +96,9 @@ def test_texts_are_read_and_rewritten(member: MakeMember) -> None:
     assert one.world.run(one.directory.rewrite("texts", first, "später", one.until))
     two.wait(lambda: two.notes.woke == ["a2"])
     details = two.world.run(two.directory.details("texts", [first, second], two.until))
-    assert [(each.text, each.token, each.session) for each in details if each] == [
-        ("später", first.token, one.directory.session()),
-        ("", second.token, two.directory.session()),
+    assert [(each.text, each.position, each.session) for each in details if each] == [
+        ("später", first.position, one.directory.session()),
+        ("", second.position, two.directory.session()),
     ]
     assert all(0.0 <= each.age < 10.0 for each in details if each)
     one.world.run(one.directory.withdraw_join("texts", "a1", first, one.until))
@@ -228,7 +228,7 @@ def test_an_unused_name_is_removed_and_made_anew(member: MakeMember, monkeypatch
     assert not one.world.run(one.directory.look("unused", one.until)).joined
     kept = one.join("unused", "a2")
     one.world.run(one.directory.keep_alive(one.until))
-    assert [entry.token for entry in one.look("unused")] == [kept.token]
+    assert [entry.position for entry in one.look("unused")] == [kept.position]
 
 
 def test_messages_come_once_and_in_order(member: MakeMember) -> None:

@@ -29,7 +29,7 @@ def test_a_lost_reply_to_a_join_adds_nothing_twice(member: MakeMember, zookeeper
         assert entry.session == session == one.directory.session()
         (detail,) = one.world.run(one.directory.details("lost", [entry], one.until))
         assert detail is not None
-        assert detail.token == entry.token
+        assert detail.position == entry.position
         assert one.notes.gaps == 1
         assert one.notes.losses == 0
         one.close()
@@ -152,7 +152,7 @@ def test_an_ended_session_is_told(member: MakeMember, zookeeper_server: ZooKeepe
     assert two.look("ended") == []
     again = one.join("ended", "a1")
     assert again.session == one.directory.session() != entry.session
-    assert again.token > entry.token
+    assert again.position > entry.position
     assert one.world.run(one.directory.check([("ended", entry), ("ended", again)], one.until)) == [False, True]
     assert one.requests("ended") == ["a1"]
     two.world.run(two.directory.tell(one.directory.session(), "hello", two.until))

@@ -119,8 +119,8 @@ class EtcdChanges:
         self._joining.discard((name, request_id))
         steps = [requests.delete(self._keys.of(name, tail + request_id)) for tail in (Kind.CONTENDER, Kind.LIGHT)]
         steps += await self._tombstone(name, request_id, until)
-        if entry is not None and entry.token:
-            steps.append(self._remove_last(name, entry.token))
+        if entry is not None and entry.position:
+            steps.append(self._remove_last(name, entry.position))
         said = await self._gateway.exchange("kv/txn", requests.transaction([], steps), until, again=False)
         self._note_removed(name, request_id)
         return number(said["responses"][0]["response_delete_range"], "deleted") > 0
@@ -132,9 +132,9 @@ class EtcdChanges:
         lease = await self._sessions.grant(LATE, until)
         return [requests.put(self._keys.of(name, TOMBSTONE + request_id), "", lease)]
 
-    def _remove_last(self, name: str, token: int) -> Said:
+    def _remove_last(self, name: str, position: int) -> Said:
         """Return the step that removes the key `z` of the last join, if no other contender exists."""
-        alone = requests.all_created(self._keys.of(name, Kind.CONTENDER), token)
+        alone = requests.all_created(self._keys.of(name, Kind.CONTENDER), position)
         return requests.nested(requests.transaction([alone], [requests.delete(self._keys.of(name, LAST))]))
 
     def _note_removed(self, name: str, request_id: str) -> None:
@@ -168,9 +168,9 @@ class EtcdChanges:
         steps += [self._put(name, record, lease) for record, lease in zip(add, leases, strict=True)]
         gone = [entry for entry in remove if entry.kind is Kind.CONTENDER]
         if len(gone) == 1 and all(record.kind is not Kind.CONTENDER for record in add):
-            steps.append(self._remove_last(name, gone[0].token))
+            steps.append(self._remove_last(name, gone[0].position))
         there = [*remove, beside] if beside is not None else remove
-        compares = [requests.created(self._keys.of(name, entry.key), entry.token) for entry in there]
+        compares = [requests.created(self._keys.of(name, entry.key), entry.position) for entry in there]
         try:
             said = await self._gateway.exchange("kv/txn", requests.transaction(compares, steps), until, again=False)
         except LeaseGone:
@@ -218,14 +218,14 @@ class EtcdChanges:
         value = read_value(kv)
         value.text = text
         key = self._keys.of(name, entry.key)
-        body = requests.transaction([requests.created(key, entry.token)], [requests.rewrite(key, value.packed())])
+        body = requests.transaction([requests.created(key, entry.position)], [requests.rewrite(key, value.packed())])
         return bool((await self._gateway.exchange("kv/txn", body, until)).get("succeeded"))
 
     async def stir(self, name: str, entries: Sequence[Entry], until: float) -> None:
         """Wake the watchers of these entries."""
         for start in range(0, len(entries), requests.LARGEST):
             piece = entries[start : start + requests.LARGEST]
-            steps = [requests.touch_if_there(self._keys.of(name, entry.key), entry.token) for entry in piece]
+            steps = [requests.touch_if_there(self._keys.of(name, entry.key), entry.position) for entry in piece]
             await self._gateway.exchange("kv/txn", requests.transaction([], steps), until)
 
 

@@ -1,6 +1,6 @@
 """The directory in etcd: one client's session, its messages to other sessions, and its operations on entries.
 
-An entry is a key. The revision at which the key was created is its order and its fencing token. One transaction adds an
+An entry is a key. The revision at which the key was created is its order and its position. One transaction adds an
 entry and lists the name, so a join takes one round trip. `keys.py` lists the keys. `changes.py` has the transactions
 that change entries, `reads.py` the reads, `lifetimes.py` the time that is left to entries, and `entry_watches.py` the
 watches of waiters.
@@ -23,6 +23,7 @@ from holdfast.stores.etcd.session import EtcdSessions
 from holdfast.stores.etcd.watch_streams import EtcdWatches
 from holdfast.stores.ordered.directory import Watcher
 from holdfast.stores.ordered.entries import Kind
+from holdfast.stores.ordered.tokens import position_of
 
 CLOSING = 2.0
 """The longest that the end of a session may take at the server, in seconds."""
@@ -75,8 +76,8 @@ class EtcdDirectory:
         return "" if session is None else session.name
 
     def guard(self, name: str, request_id: str, token: int) -> Guard:
-        """Return the condition for the user's own transactions that a contender with this token exists."""
-        return Guard(self._keys.of(name, Kind.CONTENDER + request_id).encode(), token)
+        """Return the condition for the user's own transactions that a contender that reserved this token exists."""
+        return Guard(self._keys.of(name, Kind.CONTENDER + request_id).encode(), position_of(token))
 
     # -- life ----------------------------------------------------------------------------------------------
 

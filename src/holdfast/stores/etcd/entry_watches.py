@@ -53,7 +53,7 @@ class EtcdEntryWatches:
         make = partial(
             EtcdWatch, self._runtime, partial(self._event, request_id, watch), partial(self._wake, request_id, watch)
         )
-        revision = min(entry.revision if isinstance(entry, Seen) else entry.token for entry in entries)
+        revision = min(entry.revision if isinstance(entry, Seen) else entry.position for entry in entries)
         try:
             etcd_watch = await self._watches.begin(make, span, revision + 1, until)
         except BaseException:

@@ -157,14 +157,14 @@ def listed(keys: Keys, kvs: Iterable[Said], revision: int) -> Listing:
             listing.joined = number(kv, "mod_revision")
         elif tail[:1] in KINDS:
             listing.entries.append(entry_of(tail, kv, revision))
-    listing.entries.sort(key=lambda entry: (entry.order, entry.token))
+    listing.entries.sort(key=lambda entry: (entry.order, entry.position))
     return listing
 
 
 def entry_of(tail: str, kv: Said, revision: int) -> Seen:
     """Decode the key and the value of an entry."""
-    kind, token, value = Kind(tail[0]), number(kv, "create_revision"), read_value(kv)
-    entry = Seen(kind, tail[1:], token, value.weight, value.capacity, value.before, token, tail)
+    kind, position, value = Kind(tail[0]), number(kv, "create_revision"), read_value(kv)
+    entry = Seen(kind, tail[1:], position, value.weight, value.capacity, value.before, position, tail)
     entry.revision, entry.text, entry.wall = revision, value.text, value.wall
     if kind is Kind.PLACEHOLDER:
         entry.order = value.place

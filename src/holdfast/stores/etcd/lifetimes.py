@@ -27,7 +27,7 @@ class EtcdLifetimes:
         etcd tells no time, so each client counts by its own clock from its first request on. The lease of the entry
         ends it for all clients.
         """
-        place = (name, entry.key, entry.token)
+        place = (name, entry.key, entry.position)
         [kv] = await self._reads.read([(name, entry)], until)
         if kv is None:
             self._first_read_at.pop(place, None)

@@ -87,10 +87,10 @@ class EtcdReads:
 def _same(entry: Entry, said: Said) -> Said | None:
     """Return the key as it was read now, if it is still the entry that was listed."""
     for kv in cast("list[Said]", said["response_range"].get("kvs", [])):
-        if number(kv, "create_revision") == entry.token:
+        if number(kv, "create_revision") == entry.position:
             return kv
     return None
 
 
 def _detail(entry: Seen, wall: int) -> Detail:
-    return Detail(entry.text, entry.token, max(0.0, (wall - entry.wall) / 1e6), entry.session)
+    return Detail(entry.text, entry.position, max(0.0, (wall - entry.wall) / 1e6), entry.session)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from holdfast.contracts.deadlines import micros, seconds
 from holdfast.contracts.messages import AcquireRequest, Busy, CapacityMismatch, Granted, Queued, Reply, Withdrawn
 from holdfast.contracts.runtime import Runtime
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.stores.ordered.caretaker import AGAIN, OPERATION, Caretaker
 from holdfast.stores.ordered.contenders import WOKEN_TTL, Contender, ContenderRegistry
 from holdfast.stores.ordered.directory import Directory
@@ -15,6 +15,7 @@ from holdfast.stores.ordered.inspector import Inspector
 from holdfast.stores.ordered.outcomes import Outcomes
 from holdfast.stores.ordered.removal import EntryRemover
 from holdfast.stores.ordered.texts import text_of
+from holdfast.stores.ordered.tokens import check_tokens, first_token
 from holdfast.stores.ordered.trust import SessionTrust
 
 RETRY = 2.0
@@ -80,7 +81,8 @@ class Acquirer:
     async def _join(self, contender: Contender, until: float) -> Listing:
         request = contender.request
         contender.entry, contender.block, contender.light, contender.holds = None, False, False, False
-        record = Record(Kind.CONTENDER, request.request_id, request.weight, request.capacity, text=text_of(contender))
+        text, reserved = text_of(contender), request.span - 1
+        record = Record(Kind.CONTENDER, request.request_id, request.weight, request.capacity, reserved, text=text)
         try:
             contender.entry, listing = await self._directory.join(request.name, record, until)
         except BaseException:  # the join may still arrive, whatever interrupted it
@@ -89,6 +91,11 @@ class Acquirer:
             raise
         if self._revive(contender):  # its removal may be under way
             raise StoreUnavailable(f"the request for {request.name!r} was removed while it was under way: try again")
+        try:
+            check_tokens(request, contender.entry.position)
+        except StoreError:
+            await self._refuse(contender, until)
+            raise
         return listing
 
     def _revive(self, contender: Contender) -> bool:
@@ -174,7 +181,7 @@ class Acquirer:
         retry_in = min(retry_in, left)
         self._contenders.hear(request.request_id, self._silence(request) + 2 * retry_in)
         self._caretaker.look_by(contender.ends_at)
-        counter = (contender.entry or mine).token - 1
+        counter = first_token((contender.entry or mine).position) - 1
         return Queued(counter, micros(retry_in), number)
 
     async def _outlast(self, name: str, timed: Sequence[Entry], until: float) -> float:

@@ -58,7 +58,7 @@ class Directory(Protocol):
 
         The reply is a proof. What an earlier session of this client added under this request is removed first. It takes
         one round trip if nothing fails. If there is no session, or it has ended, a new one begins. The entry tells its
-        token and its session.
+        position and its session.
         """
         ...
 

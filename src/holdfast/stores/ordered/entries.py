@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast.stores.ordered.tokens import first_token
+
 
 class Kind(StrEnum):
     """The kind of an entry. The values are written into stores, and never change."""
@@ -31,7 +33,8 @@ class Record:
     capacity: int = 1
     """The capacity that the contender requests; of SIZE: the new capacity of the name."""
     before: int = 0
-    """Of SIZE: the capacity to be changed. Of BLOCK: the order of its contender. Of PLACEHOLDER: 1 for a lock delay."""
+    """Of SIZE: the capacity to be changed. Of BLOCK: the order of its contender. Of PLACEHOLDER: 1 for a lock delay. Of
+    CONTENDER: how many tokens it reserves besides one."""
     counts_for: float = 0.0
     """Of PLACEHOLDER and BLOCK: how many seconds it counts, from now or from the detection that the holder vanished."""
     text: str = ""
@@ -51,12 +54,22 @@ class Entry:
     weight: int = 1
     capacity: int = 1
     before: int = 0
-    token: int = 0
-    """The fencing token; 0 if this listing does not tell it."""
+    position: int = 0
+    """The number that the store gave to its addition (`tokens.py`); 0 if this listing does not tell it."""
     key: str = ""
     """The key under which the directory finds the entry again."""
     session: str = ""
     """Of CONTENDER and LIGHT: the session that the entry belongs to."""
+
+    @property
+    def token(self) -> int:
+        """The fencing token, the last that it reserves; 0 if this listing does not tell its position."""
+        return self.token_at(self.position)
+
+    def token_at(self, position: int) -> int:
+        """Return its fencing token, from a position that was told apart from the listing."""
+        reserved = self.before if self.kind is Kind.CONTENDER else 0
+        return first_token(position) + reserved if position else 0
 
 
 @dataclass(slots=True)
@@ -64,7 +77,7 @@ class Detail:
     """What a listing may leave out of an entry."""
 
     text: str
-    token: int
+    position: int
     age: float
     """The seconds since it was added, as exact as the clocks of the client and the store agree."""
     session: str = ""
@@ -80,4 +93,4 @@ class Listing:
     joined: int = 0
     """The order of the last contender that ever joined, as far as it is known; 0 if it is not known."""
     newest: int = 0
-    """A number that is at least as large as all earlier tokens of the name, and no larger than all later ones."""
+    """A number at least as large as the positions of all earlier contenders, and no larger than those of all later."""

@@ -8,6 +8,7 @@ from holdfast.stores.ordered.directory import Directory
 from holdfast.stores.ordered.entries import Detail, Entry, Kind
 from holdfast.stores.ordered.granting import Decision, decide
 from holdfast.stores.ordered.texts import holder_view, read_text, waiter_view
+from holdfast.stores.ordered.tokens import largest_token
 
 
 class Inspector:
@@ -24,7 +25,7 @@ class Inspector:
         decision = decide(listing.entries)
         holders = await self._details(name, [*decision.holders, *_left_by_releases(decision)], until)
         waiters = await self._details(name, decision.waiters, until)
-        view = NameView(name, decision.capacity or 1, listing.newest)
+        view = NameView(name, decision.capacity or 1, largest_token(listing.newest))
         view.holders = [holder_view(entry, detail) for entry, detail in holders]
         view.waiters = [waiter_view(entry, detail) for entry, detail in waiters]
         if view.holders:
@@ -68,7 +69,9 @@ class Inspector:
     async def _tell(self, kind: NotificationKind, holders: Sequence[tuple[Entry, Detail]], until: float) -> None:
         for entry, detail in holders:
             if detail.session:
-                await self._directory.tell(detail.session, f"{kind} {entry.request_id} {detail.token}", until)
+                await self._directory.tell(
+                    detail.session, f"{kind} {entry.request_id} {entry.token_at(detail.position)}", until
+                )
 
     async def _details(self, name: str, entries: Sequence[Entry], until: float) -> list[tuple[Entry, Detail]]:
         """Return entries with their details, without the entries that are gone."""

@@ -40,7 +40,7 @@ def holder_view(entry: Entry, detail: Detail) -> HolderView:
     """Return the view of a holder. Nobody else knows how much of the ttl has passed, so the view shows all of it."""
     told = read_text(detail.text)
     ttl = seconds(told.ttl)
-    return HolderView(told.owner, detail.token, entry.weight, detail.age, ttl, ttl)
+    return HolderView(told.owner, entry.token_at(detail.position), entry.weight, detail.age, ttl, ttl)
 
 
 def waiter_view(entry: Entry, detail: Detail) -> WaiterView:

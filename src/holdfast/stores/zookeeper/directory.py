@@ -1,7 +1,7 @@
 """The directory in ZooKeeper: the requests of each operation, and the meaning of the replies.
 
 A name is a node, and an entry is a child of it, which belongs to a client's session or outlives it. The change that
-created an entry is its token. A request that goes through the leader proves that the session lives (`proofs.py`). So
+created an entry is its position. A request that goes through the leader proves that the session lives (`proofs.py`). So
 each listing follows a sync or the creation of an entry, in the same round trip.
 """
 

@@ -123,7 +123,7 @@ class ZooKeeperJoins:
 def _entry(node: str, stat: Stat, since: int) -> Entry | None:
     entry = names.read_entry(node, since)
     if entry is not None:
-        entry.token, entry.session = stat.czxid, names.session_name(stat.ephemeralOwner)
+        entry.position, entry.session = stat.czxid, names.session_name(stat.ephemeralOwner)
     return entry
 
 

@@ -21,7 +21,7 @@ class ZooKeeperReader:
     """Lists entries and names, after the server has caught up with the leader."""
 
     def __init__(self, session: ZooKeeperSession, nodes: ZooKeeperNodes, joined: JoinedContenders) -> None:
-        """Read the nodes; `joined` tells the tokens of this session's contenders."""
+        """Read the nodes; `joined` tells the positions of this session's contenders."""
         self._session = session
         self._nodes = nodes
         self._joined = joined
@@ -41,12 +41,12 @@ class ZooKeeperReader:
         return self.listing(name, listed, answers.zxid)
 
     def listing(self, name: str, listed: tuple[list[str], Stat], since: int) -> Listing:
-        """Decode a list of nodes, and add the tokens of this session's contenders."""
+        """Decode a list of nodes, and add the positions of this session's contenders."""
         listing = names.listing(*listed, since)
         for entry in listing.entries:
             known = self._joined.entry_of(name, entry.request_id) if entry.kind is Kind.CONTENDER else None
             if known is not None and known.order == entry.order:
-                entry.token = known.token
+                entry.position = known.position
         return listing
 
     async def names(self, prefix: str, until: float, rest: object = None) -> Page:
