@@ -275,6 +275,10 @@ class SimulatedDirectory:
             self._over(session)
         return listing
 
+    async def look_at_all(self, names: Sequence[str], until: float) -> list[Listing]:
+        """Return the entries of several names."""
+        return await self._call(lambda ensemble: [ensemble.listing(name) for name in names], until)
+
     async def change(
         self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None = None
     ) -> bool:

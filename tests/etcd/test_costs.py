@@ -42,9 +42,9 @@ class Counted:
         return await operation, len(self._paths) - before
 
 
-def exchange(name: str, request: str, *, wait: bool = True) -> AcquireRequest:
+def exchange(name: str, request: str, *, wait: bool = True, span: int = 1) -> AcquireRequest:
     """Ask for a lock."""
-    return AcquireRequest(name, request, "", "somebody", LONG, LONG, LONG, wait=wait)
+    return AcquireRequest(name, request, "", "somebody", LONG, LONG, LONG, wait=wait, span=span)
 
 
 def test_operations_take_no_more_requests_than_they_need(run: Run, etcd_server: EtcdServer, name: str) -> None:
@@ -70,6 +70,35 @@ def test_operations_take_no_more_requests_than_they_need(run: Run, etcd_server: 
             assert requests == 2
             released = store.release(ReleaseRequest(name, "a-1/0", granted.token), until)
             assert await one.asked_for(released) == (Outcome.RELEASED, 1)
+        finally:
+            await store.close()
+
+    run(scene)
+
+
+def test_reserved_tokens_cost_nothing_until_somebody_waits(run: Run, etcd_server: EtcdServer, name: str) -> None:
+    """A grant and a release take one request each; the first waiter sends one message, and those behind it none."""
+
+    async def scene(runtime: Runtime) -> None:
+        one = Counted(runtime, etcd_server.url)
+        store, until = one.store, one.until
+        await store.open(lambda _: None, until)
+        try:
+            granted, requests = await one.asked_for(store.acquire(exchange(name, "a-1/0", span=1024), until))
+            assert isinstance(granted, Granted)
+            assert requests == 1
+            assert await one.asked_for(store.release(ReleaseRequest(name, "a-1/0", granted.token), until)) == (
+                Outcome.RELEASED,
+                1,
+            )
+            held = await store.acquire(exchange(name, "a-1/1", span=1024), until)
+            assert isinstance(held, Granted)
+            waiting, requests = await one.asked_for(store.acquire(exchange(name, "a-1/2", span=1024), until))
+            assert isinstance(waiting, Queued)
+            assert requests == 2
+            behind, requests = await one.asked_for(store.acquire(exchange(name, "a-1/3", span=1024), until))
+            assert isinstance(behind, Queued)
+            assert requests == 1
         finally:
             await store.close()
 

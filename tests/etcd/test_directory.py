@@ -262,6 +262,26 @@ def test_a_session_is_renewed_before_all_else(
     run(scene)
 
 
+def test_several_names_are_listed_at_once(run: Run, etcd_server: EtcdServer, name: str) -> None:
+    """Each listing is that of its name, also of more names than a transaction reads, and of names without entries."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a, member(runtime, etcd_server.url) as b:
+            names = [f"{name}-{number}" for number in range(LARGEST + 2)]
+            for each in (names[0], names[-1]):
+                await a.directory.join(each, contender("a"), a.soon())
+                await b.directory.join(each, contender("b"), b.soon())
+            listings = await a.directory.look_at_all(names, a.soon())
+            assert [requests_of(listing) for listing in listings] == [
+                ["a", "b"],
+                *([] for _ in range(LARGEST)),
+                ["a", "b"],
+            ]
+            assert await a.directory.look_at_all([], a.soon()) == []
+
+    run(scene)
+
+
 def test_a_guard_holds_for_as_long_as_its_contender(run: Run, etcd_server: EtcdServer, name: str) -> None:
     """A transaction that compares it does nothing once the holding is over."""
 

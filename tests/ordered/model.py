@@ -108,6 +108,11 @@ class ModelDirectory:
                 self.proved_at = self._runtime.now()
             return self._ensemble.listing(name)
 
+    async def look_at_all(self, names: Sequence[str], until: float) -> list[Listing]:
+        self._reach()
+        with self._mutex:
+            return [self._ensemble.listing(name) for name in names]
+
     async def change(
         self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None = None
     ) -> bool:

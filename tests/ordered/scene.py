@@ -1,7 +1,7 @@
 """A store over a directory of a test, in one thread."""
 
 from holdfast.contracts.deadlines import micros
-from holdfast.contracts.messages import AcquireRequest, Granted, ReleaseRequest, RenewRequest
+from holdfast.contracts.messages import AcquireRequest, Granted, Notification, ReleaseRequest, RenewRequest
 from holdfast.outcome import Outcome
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.ordered.store import OrderedStore
@@ -19,11 +19,13 @@ def ask_of(request_id: str = "r1", *, ttl: int = LONG, lock_delay: float = 0.0) 
 class Scene:
     """A store over a directory of a test."""
 
-    def __init__(self, make: type[ModelDirectory] = ModelDirectory) -> None:
+    def __init__(self, make: type[ModelDirectory] = ModelDirectory, ensemble: SharedEnsemble | None = None) -> None:
         self.runtime = ThreadsRuntime()
-        self.ensemble = SharedEnsemble()
+        self.ensemble = ensemble or SharedEnsemble()
         self.directory = make(self.runtime, self.ensemble)
         self.store = OrderedStore(self.runtime, self.directory)
+        self.notifications: list[Notification] = []
+        self.store._deliver = self.notifications.append
         drive(self.directory.open(self.store, self.until))
 
     @property

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.stores.ordered import Entry, Kind, Record
 from holdfast.stores.zookeeper.channel import path_of
+from holdfast.stores.zookeeper.nodes import MANY
 from tests.zookeeper.conftest import MakeMember
 from tests.zookeeper.worlds import Member, contender
 
@@ -48,6 +49,22 @@ def test_a_name_that_nobody_uses_is_empty(member: MakeMember) -> None:
     listing = one.world.run(one.directory.look("nobody", one.until))
     assert listing.entries == []
     assert position <= listing.newest < one.join("nobody", "a2").position
+
+
+def test_several_names_are_listed_at_once(member: MakeMember) -> None:
+    """Each listing is that of its name, also of more names than one round trip lists, and of names without a node."""
+    one, two = member(), member()
+    names = [f"several-{number}" for number in range(MANY + 2)]
+    for name in (names[0], names[-1]):
+        one.join(name, "a1")
+        two.join(name, "a2")
+    listings = one.world.run(one.directory.look_at_all(names, one.until))
+    assert [[each.request_id for each in listing.entries] for listing in listings] == [
+        ["a1", "a2"],
+        *([] for _ in range(MANY)),
+        ["a1", "a2"],
+    ]
+    assert one.world.run(one.directory.look_at_all([], one.until)) == []
 
 
 def test_a_change_is_all_or_nothing(member: MakeMember) -> None:

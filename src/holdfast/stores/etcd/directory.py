@@ -54,6 +54,7 @@ class EtcdDirectory:
         self.rewrite = changes.rewrite
         self.stir = changes.stir
         self.look = reads.look
+        self.look_at_all = reads.look_at_all
         self.details = reads.details
         self.check = reads.check
         self.names = reads.names

@@ -33,6 +33,16 @@ class EtcdReads:
         found = await self._gateway.exchange("kv/range", requests.list_all(self._keys.of(name, "")), until)
         return self.listing(found, found)
 
+    async def look_at_all(self, names: Sequence[str], until: float) -> list[Listing]:
+        """List the entries of several names."""
+        listings: list[Listing] = []
+        for start in range(0, len(names), requests.LARGEST):
+            piece = names[start : start + requests.LARGEST]
+            steps = [{"request_range": requests.list_all(self._keys.of(name, ""))} for name in piece]
+            said = await self._gateway.exchange("kv/txn", requests.transaction([], steps), until)
+            listings += [self.listing(said, found["response_range"]) for found in said["responses"]]
+        return listings
+
     def listing(self, said: Said, found: Said) -> Listing:
         """Decode the keys of a name in `found`, a part of the reply `said`."""
         return listed(self._keys, found.get("kvs", []), number(said["header"], "revision"))

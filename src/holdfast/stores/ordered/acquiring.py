@@ -123,6 +123,7 @@ class Acquirer:
             return CapacityMismatch(decision.capacity)
         if not request.wait:
             owners = await self._inspector.owners(request.name, decision, until)
+            await self._inspector.tell_contended(request.name, decision, until)
             await self._refuse(contender, until)
             return Busy(micros(AGAIN), owners)
         return await self._wait(contender, mine, decision, until)
@@ -167,6 +168,8 @@ class Acquirer:
         if not await self._directory.watch(request.name, request.request_id, watched, until):
             return None
         number = decision.place(request.request_id)
+        if number == 0:  # a waiter behind another repeats its request once it is the first
+            await self._inspector.tell_contended(request.name, decision, until)
         retry_in = min(RETRY + LATER * number, LONGEST_RETRY) * (0.75 + 0.5 * self._runtime.random())
         others = [block for block in decision.blocks if block not in watched]
         if (
@@ -199,7 +202,9 @@ class Acquirer:
             if fake in decision.foreign:
                 return CapacityMismatch(decision.capacity)
             if await self._outlast(request.name, [*decision.placeholders, *decision.blocks], until) > 0.0:
-                return Busy(micros(AGAIN), await self._inspector.owners(request.name, decision, until))
+                owners = await self._inspector.owners(request.name, decision, until)
+                await self._inspector.tell_contended(request.name, decision, until)
+                return Busy(micros(AGAIN), owners)
 
 
 def _has_block(listing: Listing, request_id: str) -> bool:

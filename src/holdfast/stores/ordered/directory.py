@@ -73,6 +73,10 @@ class Directory(Protocol):
         """List the entries of a name. The listing is no older than any earlier reply; a proof if there is a session."""
         ...
 
+    async def look_at_all(self, names: Sequence[str], until: float) -> list[Listing]:
+        """List the entries of several names, in few round trips. The listings are no older than any earlier reply."""
+        ...
+
     async def change(
         self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None = None
     ) -> bool:

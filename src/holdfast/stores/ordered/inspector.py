@@ -1,14 +1,17 @@
 """The inspector: shows the holders and waiters of a name to others, asks holders to let go, and revokes leases."""
 
+import logging
 from collections.abc import Callable, Sequence
 
 from holdfast.contracts.messages import HolderView, NameView, NotificationKind
-from holdfast.errors import OutcomeUnknown
+from holdfast.errors import OutcomeUnknown, StoreError
 from holdfast.stores.ordered.directory import Directory
 from holdfast.stores.ordered.entries import Detail, Entry, Kind
 from holdfast.stores.ordered.granting import Decision, decide
 from holdfast.stores.ordered.texts import holder_view, read_text, waiter_view
 from holdfast.stores.ordered.tokens import largest_token
+
+log = logging.getLogger("holdfast")
 
 
 class Inspector:
@@ -39,6 +42,18 @@ class Inspector:
         """Return the owners of the leases of a name, and of the placeholders of released leases."""
         holders = await self._details(name, [*decision.holders, *_left_by_releases(decision)], until)
         return tuple(read_text(detail.text).owner for _, detail in holders)
+
+    async def tell_contended(self, name: str, decision: Decision, until: float) -> None:
+        """Notify the holders that have tokens for local hand-offs that another client waits.
+
+        An error is only logged, because it does not concern the waiter: the waiter repeats its request, and the holder
+        finds it with each renewal.
+        """
+        holders = [entry for entry in decision.holders if entry.before]
+        try:
+            await self._tell(NotificationKind.CONTENDED, await self._details(name, holders, until), until)
+        except StoreError as error:
+            log.debug("the holder of %r could not be notified that somebody waits: %s", name, error)
 
     async def request_revocation(self, name: str, until: float) -> list[HolderView]:
         """Send a revocation request to the holders of a name; return the holders."""

@@ -1,16 +1,21 @@
 """The renewal of leases: a proof that the session lives and that the entries exist."""
 
+import logging
 from collections.abc import Callable, Sequence
 
 from holdfast.contracts.deadlines import seconds
 from holdfast.contracts.messages import RenewReply, RenewRequest
+from holdfast.errors import StoreError
 from holdfast.outcome import Outcome
 from holdfast.stores.ordered.caretaker import Caretaker
 from holdfast.stores.ordered.contenders import Contender, ContenderRegistry
 from holdfast.stores.ordered.directory import Directory
+from holdfast.stores.ordered.granting import decide
 from holdfast.stores.ordered.outcomes import Outcomes
 from holdfast.stores.ordered.texts import text_of
 from holdfast.stores.ordered.trust import SessionTrust
+
+log = logging.getLogger("holdfast")
 
 SESSION_ENDED = "this client's session has ended: the servers had not heard of it for longer than a session lasts"
 GONE = "its entry is gone: this client's session has ended, or the entry was removed"
@@ -53,7 +58,31 @@ class LeaseRenewals:
                 replies.append(await self._outcomes.of_lease(renewal.name, renewal.request_id, until))
             else:
                 replies.append(await self._renewed(contender, renewal, sent, until))
+        await self._note_contention(
+            [each for each, reply in zip(renewals, replies, strict=True) if reply is None], until
+        )
         return replies
+
+    async def _note_contention(self, renewed: Sequence[RenewRequest], until: float) -> None:
+        """Tell the renewals of leases that may be handed off whether another client waits.
+
+        The leases are renewed already, so this takes no more than half of the time that is left, and may fail.
+        """
+        ranged = [each for each in renewed if self._has_range(each.request_id)]
+        if not ranged:
+            return
+        now = self._now()
+        try:
+            listings = await self._directory.look_at_all([each.name for each in ranged], now + (until - now) / 2)
+        except StoreError as error:
+            log.debug("it is not known whether others wait for renewed leases: %s", error)
+            return
+        for renewal, listing in zip(ranged, listings, strict=True):
+            renewal.contended = bool(decide(listing.entries).waiters)
+
+    def _has_range(self, request_id: str) -> bool:
+        contender = self._contenders.live.get(request_id)
+        return contender is not None and contender.request.span > 1
 
     def _why_gone(self, request_id: str) -> str:
         contender = self._contenders.live.get(request_id)

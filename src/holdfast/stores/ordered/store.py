@@ -51,6 +51,9 @@ from holdfast.stores.ordered.renewing import LeaseRenewals
 
 log = logging.getLogger("holdfast")
 
+MESSAGES = frozenset({NotificationKind.CONTENDED, NotificationKind.REVOKED, NotificationKind.REVOCATION_REQUESTED})
+"""What clients tell each other."""
+
 CAPABILITIES = Capabilities(
     min_ttl=0.05,
     queue=True,
@@ -119,10 +122,13 @@ class OrderedStore:
             self._deliver(Notification("", NotificationKind.HEAD, request_id))
 
     def told(self, message: str) -> None:
-        """Deliver another client's message: a revocation request for a lease of this client, or its revocation."""
+        """Deliver another client's message about a lease of this client.
+
+        It says that the other waits for the name, requests the revocation of the lease, or tells that it was revoked.
+        """
         kind, _, rest = message.partition(" ")
         request_id, _, token = rest.partition(" ")
-        if kind not in {NotificationKind.REVOKED, NotificationKind.REVOCATION_REQUESTED} or not token.isdecimal():
+        if kind not in MESSAGES or not token.isdecimal():
             log.debug("a message that cannot be read is ignored: %r", message)
             return
         if kind == NotificationKind.REVOKED:

@@ -121,6 +121,10 @@ class ZooKeeperDirectory:
         """List the entries of a name, after the server has caught up with the leader."""
         return await self._reader.look(name, until)
 
+    async def look_at_all(self, names: Sequence[str], until: float) -> list[Listing]:
+        """List the entries of several names, each after the server has caught up with the leader."""
+        return await self._reader.look_at_all(names, until)
+
     async def check(self, entries: Sequence[tuple[str, Entry]], until: float) -> list[bool]:
         """Return for each entry whether it exists in this session, after the server has caught up with the leader."""
         return await self._reader.check(entries, until)

@@ -1,6 +1,7 @@
 """The reads: the entries of a name, the names in use, and whether entries exist."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import cast
 
 from holdfast.contracts.messages import Page
@@ -39,6 +40,25 @@ class ZooKeeperReader:
         if isinstance(listed, Code):
             return Listing([], 0, answers.zxid)
         return self.listing(name, listed, answers.zxid)
+
+    async def look_at_all(self, names: Sequence[str], until: float) -> list[Listing]:
+        """List the entries of several names, each after the server has caught up with the leader."""
+        listings: list[Listing] = []
+        for first in range(0, len(names), MANY):
+            some = names[first : first + MANY]
+            answers = await self._session.exchange(until, partial(self._list_each, some), writes=False)
+            self._session.prove(answers)
+            for name, listed in zip(some, answers.values[1:], strict=True):
+                gone = isinstance(listed, Code)
+                listings.append(Listing([], 0, answers.zxid) if gone else self.listing(name, listed, answers.zxid))
+        return listings
+
+    def _list_each(self, names: Sequence[str], client: KazooClient) -> list[Result]:
+        paths = [self._nodes.path(name) for name in names]
+        return [
+            client.sync_async(self._nodes.root),
+            *(client.get_children_async(path, include_data=True) for path in paths),
+        ]
 
     def listing(self, name: str, listed: tuple[list[str], Stat], since: int) -> Listing:
         """Decode a list of nodes, and add the positions of this session's contenders."""
