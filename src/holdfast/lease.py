@@ -160,6 +160,7 @@ class LeaseBase:
                 "anything else, give the token of the lease to the protected resource, and have that refuse smaller "
                 "tokens (see Fence)."
             )
+        held.begin_guard()
         return found
 
     async def _raise_fence(self, connection: object, form: str, table: str) -> None:

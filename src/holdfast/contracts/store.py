@@ -48,7 +48,7 @@ class Capabilities:
     span: int = 1024
     """The largest number of tokens that one grant can reserve."""
     tells: bool = False
-    """Whether the store notifies a holder when somebody waits, though it keeps no queue."""
+    """Whether the store notifies a holder when somebody waits, though it keeps no queue or has no channel."""
     multi_acquire: bool = False
     """Whether the store has `acquire_many`, which grants several names in one step."""
     shows_waiters: bool = True

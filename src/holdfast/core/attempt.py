@@ -140,6 +140,8 @@ class Attempt:
                 if isinstance(reply, Granted):
                     self.contended = reply.contended
                     result = self._enter(reply.token, valid_until(self._sent, reply.ttl))
+                    if result is not None and reply.ttl < self._request.ttl:
+                        result.granted_ttl = reply.ttl
                 else:
                     result = await self._wait(reply)
                 if result is None and not isinstance(reply, Busy) and (self._is_late() or not self._request.wait):

@@ -43,6 +43,10 @@ UNTRIED = "; no renewal was tried in time, so this process or its event loop may
 """The addition to EXPIRED if no renewal had failed and none was under way."""
 
 
+PART = 1 / 4 / MICROS
+"""The part of a lease that must be left for it to be handed on: a fourth, in seconds per microsecond of its ttl."""
+
+
 class LeaseState(StrEnum):
     """The state of a lease."""
 
@@ -142,6 +146,10 @@ class CoreLease:
     """The local instant, by the fastest clock allowed, until which min_hold keeps the name from others; 0.0: none."""
     revocation_requested = False
     """Whether a revocation request has come for the lease."""
+    guarded = False
+    """Whether a guard was taken, which is true for as long as the store knows the lease: it is not handed on then."""
+    granted_ttl = 0
+    """For how long the store has granted the lease, in microseconds, if that is less than the request said; else 0."""
     _signal: Event | None = None
     _when_lost: tuple[Callable[[str], None], ...] = ()
     _when_revocation_requested: tuple[Callable[[], object], ...] = ()
@@ -219,6 +227,16 @@ class CoreLease:
         """Raise LeaseLost unless the lease is certainly still held."""
         if not self.trusted():
             raise self.loss()
+
+    def begin_guard(self) -> None:
+        """Have the release end the lease in the store, whoever waits for it. Raises LeaseLost unless it is held."""
+        with self.mutex:  # so that a release finds this, or this finds the lease released
+            self.guarded = True
+        self.check()
+
+    def enough(self) -> float:
+        """Return how many seconds must be left of the lease for another holder in this process: a fourth."""
+        return (self.granted_ttl or self.request.ttl) * PART
 
     def loss(self) -> LeaseLost | ForkedLeaseError:
         """Make the error that says why the lease is not held."""
@@ -394,6 +412,7 @@ class CoreLease:
         )
         lease.due_at = self.due_at
         lease.local_queue = self.local_queue
+        lease.granted_ttl = self.granted_ttl
         if self.failures:
             lease.current, lease.failures = AT_RISK, self.failures
         return lease

@@ -5,6 +5,7 @@ the holder releases the lease, the lease is handed to the first local waiter, wi
 reserved with it. The store is not told: it knows one lease. Local hand-offs go on while
 
 *   enough of the ttl is left that the lease is certainly valid, and reserved tokens are left;
+*   no guard of the lease was taken (`Lease.guard()` with etcd), because it would be true for the next holder too;
 *   no other client waits for the name, or the fairness budget (of count and time) is not used up. The store tells the
     holder that another client waits in four ways: in the grant, by a notification when the first waiter comes, by
     another whenever a waiter repeats its request, and in the reply to each renewal, in case notifications were lost.
@@ -41,9 +42,6 @@ if TYPE_CHECKING:
     from holdfast.contracts.runtime import Event
 
 Release = Callable[[CoreLease], Coroutine[Any, Any, Outcome]]
-
-PART = 1 / 4 / MICROS
-"""A lease is handed on while at least a fourth of its ttl is left: that fourth, in seconds per microsecond of ttl."""
 
 
 @dataclass(slots=True, eq=False)
@@ -246,9 +244,9 @@ class LocalQueues:
             if local_queue.lease is not lease or local_queue.contenders or local_queue.contended or self._dismissed:
                 return False
             ttl, remaining = local_queue.key[1], lease.kept_until - now
-            if lease.token >= lease.last or now >= lease.valid_until or remaining < lease.request.ttl * PART:
+            if lease.token >= lease.last or now >= lease.valid_until or remaining < lease.enough():
                 return False
-            if remaining * MICROS > ttl or not lease.begin_release():
+            if lease.guarded or remaining * MICROS > ttl or not lease.begin_release():
                 return False
             successor = lease.successor(ttl, NEVER)
             successor.lingers_until = now + lease.linger
@@ -268,7 +266,7 @@ class LocalQueues:
                 return None
             now = self._runtime.now()
             remaining = lease.kept_until - now
-            if now >= lease.lingers_until or remaining < lease.request.ttl * PART or remaining > spec.max_hold:
+            if now >= lease.lingers_until or remaining < lease.enough() or remaining > spec.max_hold:
                 return None
             if lease.lost_because or self._dismissed:
                 return None
@@ -533,7 +531,7 @@ class LocalQueues:
 
     def _may_hand_off(self, local_queue: LocalQueue, lease: CoreLease, spec: LockSpec, now: float) -> bool:
         remaining = lease.kept_until - now
-        if lease.token >= lease.last or remaining < lease.request.ttl * PART:
+        if lease.token >= lease.last or lease.guarded or remaining < lease.enough():
             return False
         if remaining > seconds(spec.ttl) or remaining > spec.max_hold:
             return False  # if the new holder died, the lease would outlive it for longer than its spec allows

@@ -113,7 +113,7 @@ class Session(StoreAccess):
         if not self.opened:
             await self.open(timeout, spec)
         asked_at = 0.0 if self.events is None else self.runtime.now()
-        if spec.linger and not self.channel:
+        if spec.linger and not (self.channel or self.store.capabilities.tells):
             raise UsageError(NO_LINGER)
         if spec.key is not None:
             result = await self.local_queues.acquire(spec, spec.key, until, owned, wait=timeout != 0)

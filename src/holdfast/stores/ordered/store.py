@@ -48,6 +48,7 @@ from holdfast.stores.ordered.inspector import Inspector
 from holdfast.stores.ordered.releasing import Releaser
 from holdfast.stores.ordered.removal import EntryRemover
 from holdfast.stores.ordered.renewing import LeaseRenewals
+from holdfast.stores.ordered.tokens import RANGE
 
 log = logging.getLogger("holdfast")
 
@@ -59,7 +60,8 @@ CAPABILITIES = Capabilities(
     queue=True,
     weights=True,
     local=False,
-    span=1,
+    span=RANGE,
+    tells=True,
 )
 
 WITH_CELLS = replace(CAPABILITIES, cells=True)
