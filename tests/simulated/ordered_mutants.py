@@ -5,10 +5,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.contracts.deadlines import micros
-from holdfast.stores.ordered import acquiring, granting
+from holdfast.contracts.messages import Granted, Reply
+from holdfast.stores.ordered import acquiring, entries, granting, store
+from holdfast.stores.ordered.acquiring import Acquirer
 from holdfast.stores.ordered.contenders import Contender, ContenderRegistry
 from holdfast.stores.ordered.entries import Entry, Kind
 from holdfast.stores.ordered.granting import Decision
+from holdfast.stores.ordered.inspector import Inspector
 from holdfast.stores.ordered.removal import EntryRemover
 from holdfast.stores.ordered.store import OrderedStore
 from holdfast.stores.ordered.trust import SessionTrust
@@ -74,6 +77,18 @@ def never_wake(self: OrderedStore, request_id: str) -> None:
     """Take no notification."""
 
 
+async def tell_no_holder(self: Inspector, name: str, decision: Decision, until: float) -> None:
+    """Tell no holder that somebody waits."""
+
+
+async def grant_quietly(original: Callable[..., Any], self: Acquirer, *args: Any) -> Reply | None:
+    """Tell no grant of the waiters behind it."""
+    reply: Reply | None = await original(self, *args)
+    if isinstance(reply, Granted):
+        reply.contended = False
+    return reply
+
+
 def module(name: str, wrapper: Callable[..., Any]) -> Callable[[], Any]:
     """Return a way to replace a function of `granting.py`, wherever it is used, by `wrapper(original, ...)`."""
     original = getattr(granting, name)
@@ -108,5 +123,13 @@ ORDERED_MUTANTS: tuple[Mutant, ...] = (
     Mutant("a late block comes into force alone", wrapped(Ensemble, "change", alone), _of("weights")),
     Mutant("no lock delay is noted", replaced(acquiring, "_has_block", no_block), _of("calm")),
     Mutant("a renewal asks nobody", replaced(SimulatedDirectory, "check", renewed_unseen), _of("wire")),
+    Mutant(
+        "the tokens of a range overlap those of the next grant",
+        replaced(entries, "first_token", lambda position: position),
+        _of("calm"),
+    ),
+    Mutant("the holder is not told of a waiter", replaced(Inspector, "tell_contended", tell_no_holder), _of("calm")),
+    Mutant("a holder does not take the message of a waiter", replaced(store, "MESSAGES", ()), _of("calm")),
+    Mutant("a grant does not tell of the waiters behind it", wrapped(Acquirer, "_granted", grant_quietly), _of("calm")),
     Mutant("wake-ups are not passed on", replaced(OrderedStore, "woken", never_wake), _of("calm")),
 )

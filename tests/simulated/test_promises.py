@@ -70,8 +70,9 @@ FAULTS = {
 }
 FAULTS["redis_wire"] = FAULTS["wire"] | {"scripts forgotten", "script not known"}
 FAULTS["quorum"] = FAULTS["wire"]
-FAULTS["ordered_calm"] = FAULTS["calm"]
-FAULTS["ordered_wire"] = FAULTS["ordered_weights"] = FAULTS["wire"] - {"request repeated", "clock back"}
+FAULTS["ordered_calm"] = FAULTS["calm"] | {"lease handed off"}
+FAULTS["ordered_wire"] = FAULTS["wire"] - {"request repeated", "clock back"} | {"lease handed off"}
+FAULTS["ordered_weights"] = FAULTS["wire"] - {"request repeated", "clock back"}
 FAULTS["ordered_force"] = FAULTS["force"]
 FAULTS["sql_calm"] = FAULTS["calm"]
 FAULTS["sql_wire"] = FAULTS["sql_weights"] = FAULTS["wire"]
