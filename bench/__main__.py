@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import bench.ensembles.hot
 import bench.ensembles.pair
 import bench.ensembles.queue
 import bench.memcached
@@ -55,8 +56,10 @@ BENCHES: dict[str, Callable[[Size, Path], Report]] = {
     "quorum_pair": bench.redis.quorum_pair.run,
     "quorum_hot": bench.redis.quorum_hot.run,
     "zookeeper_pair": bench.ensembles.pair.zookeeper,
+    "zookeeper_hot": bench.ensembles.hot.zookeeper,
     "zookeeper_queue": bench.ensembles.queue.zookeeper,
     "etcd_pair": bench.ensembles.pair.etcd,
+    "etcd_hot": bench.ensembles.hot.etcd,
     "etcd_queue": bench.ensembles.queue.etcd,
     "postgresql_pair": bench.sql.pair.postgresql,
     "postgresql_hot": bench.sql.hot.postgresql,
