@@ -100,13 +100,13 @@ def test_all_examples_run_over_a_quorum(redis_five: list[RedisServer], tmp_path:
 
 
 def test_all_examples_run_over_zookeeper(zookeeper_server: ZooKeeperServer, tmp_path: Path) -> None:
-    """An ensemble has all but `linger`."""
-    run_all(f"{zookeeper_server.url}/docs", tmp_path, "linger=")
+    """An ensemble has all that is shown."""
+    run_all(f"{zookeeper_server.url}/docs", tmp_path)
 
 
 def test_all_examples_run_over_etcd(etcd_server: EtcdServer, tmp_path: Path) -> None:
-    """An ensemble has all but `linger`."""
-    run_all(etcd_server.url, tmp_path, "linger=")
+    """An ensemble has all that is shown."""
+    run_all(etcd_server.url, tmp_path)
 
 
 def test_all_examples_run_over_postgresql(postgres_server: PostgresServer, tmp_path: Path) -> None:
