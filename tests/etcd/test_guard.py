@@ -86,20 +86,25 @@ def test_a_guard_is_true_for_its_own_lease_alone(etcd_server: EtcdServer) -> Non
     guards_follow_hand_offs(etcd_server, "handed-off")
 
 
+def the_whole_token(token: int) -> int:
+    """Take the token for the position."""
+    return token
+
+
 @pytest.mark.parametrize(
     "plant",
     [
-        replaced(directory, "position_of", lambda token: token),
+        replaced(directory, "position_of", the_whole_token),
         replaced(CoreLease, "begin_guard", CoreLease.check),
     ],
     ids=["the guard compares the whole token", "a lease with a guard is handed on"],
 )
 def test_a_wrong_guard_is_found(
-    etcd_server: EtcdServer, plant: Callable[[], AbstractContextManager[Any]], request: pytest.FixtureRequest
+    etcd_server: EtcdServer, name: str, plant: Callable[[], AbstractContextManager[Any]]
 ) -> None:
     """The test above finds each of these planted bugs."""
     with plant(), pytest.raises(AssertionError):
-        guards_follow_hand_offs(etcd_server, f"planted-{request.node.name}")
+        guards_follow_hand_offs(etcd_server, name)
 
 
 @pytest.mark.parametrize("linger", [0.0, 60.0])

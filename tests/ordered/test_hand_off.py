@@ -1,6 +1,6 @@
 """Leases of an ordered store that linger or are handed off in one client: the tokens, the session, the lock delay."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -9,8 +9,8 @@ import pytest
 
 from holdfast import Client, Lease, LeaseLost, Lock, Outcome
 from holdfast.core.lease import PART, CoreLease
-from holdfast.core.local_queue import LocalQueues
-from holdfast.stores.ordered import Kind, acquiring
+from holdfast.core.local_queue import LocalQueue, LocalQueues
+from holdfast.stores.ordered import Entry, Kind, acquiring
 from holdfast.stores.ordered.granting import decide
 from holdfast.stores.ordered.trust import SessionTrust
 from tests.ordered.model import TRUST, SharedEnsemble, model_source
@@ -43,7 +43,7 @@ class World:
 
 
 @contextmanager
-def world() -> Iterator[World]:
+def world() -> Generator[World]:
     """Yield a world, and close its clients."""
     made = World()
     try:
@@ -98,11 +98,21 @@ def test_a_lease_longer_than_its_session_is_handed_off() -> None:
     long_leases_are_handed_off()
 
 
+def a_fourth_of_the_ttl(self: CoreLease) -> float:
+    """Demand a fourth of the ttl, whatever the store granted."""
+    return self.request.ttl * PART
+
+
+def trust_for_ever(self: SessionTrust, entry: Entry, sent: float) -> int:
+    """Trust a session whatever it proved."""
+    return 10**12
+
+
 @pytest.mark.parametrize(
     "plant",
     [
-        replaced(CoreLease, "enough", lambda self: self.request.ttl * PART),
-        replaced(SessionTrust, "trusted", lambda self, entry, sent: 10**12),
+        replaced(CoreLease, "enough", a_fourth_of_the_ttl),
+        replaced(SessionTrust, "trusted", trust_for_ever),
     ],
     ids=["a fourth of the ttl must be left", "the session is not looked at"],
 )
@@ -178,11 +188,19 @@ def test_a_waiter_ends_the_linger(monkeypatch: pytest.MonkeyPatch) -> None:
     a_waiter_ends_the_linger()
 
 
+def note_nothing(self: LocalQueues, lease: CoreLease) -> None:
+    """Take no note of a waiter."""
+
+
+def end_nothing(self: LocalQueues, local_queue: LocalQueue, lease: CoreLease | None = None) -> None:
+    """End no linger."""
+
+
 @pytest.mark.parametrize(
     "plant",
     [
-        replaced(LocalQueues, "contended", lambda self, lease: None),
-        replaced(LocalQueues, "end_lingering", lambda self, local_queue, lease=None: None),
+        replaced(LocalQueues, "contended", note_nothing),
+        replaced(LocalQueues, "end_lingering", end_nothing),
     ],
 )
 def test_a_linger_that_is_not_ended_is_found(plant: Callable[[], AbstractContextManager[Any]]) -> None:

@@ -42,12 +42,27 @@ def test_ranges_lie_apart() -> None:
     ranges_lie_apart(Scene())
 
 
+def one_each(position: int) -> int:
+    """Give each position one token."""
+    return position
+
+
+def a_hundred_each(position: int) -> int:
+    """Give each position too few tokens."""
+    return position * 100
+
+
+def the_position_itself(self: Entry, position: int) -> int:
+    """Take the position for the token."""
+    return position
+
+
 @pytest.mark.parametrize(
     "plant",
     [
-        replaced(entries, "first_token", lambda position: position),
-        replaced(entries, "first_token", lambda position: position * 100),
-        replaced(Entry, "token_at", lambda self, position: position),
+        replaced(entries, "first_token", one_each),
+        replaced(entries, "first_token", a_hundred_each),
+        replaced(Entry, "token_at", the_position_itself),
     ],
 )
 def test_ranges_that_overlap_are_found(plant: Callable[[], AbstractContextManager[Any]]) -> None:
@@ -131,9 +146,13 @@ def test_a_position_beyond_the_tokens_is_refused(position: int) -> None:
     assert not scene.store._contenders.live
 
 
+def check_nothing(request: AcquireRequest, position: int) -> None:
+    """Let every position pass."""
+
+
 def test_a_position_that_is_granted_unchecked_is_found() -> None:
     """The test above finds a store that does not look at positions."""
-    with replaced(acquiring, "check_tokens", lambda request, position: None)(), pytest.raises(pytest.fail.Exception):
+    with replaced(acquiring, "check_tokens", check_nothing)(), pytest.raises(pytest.fail.Exception):
         test_a_position_beyond_the_tokens_is_refused(2**43)
 
 

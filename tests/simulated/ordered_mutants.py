@@ -89,6 +89,10 @@ async def grant_quietly(original: Callable[..., Any], self: Acquirer, *args: Any
     return reply
 
 
+def one_token_each(position: int) -> int:
+    return position
+
+
 def module(name: str, wrapper: Callable[..., Any]) -> Callable[[], Any]:
     """Return a way to replace a function of `granting.py`, wherever it is used, by `wrapper(original, ...)`."""
     original = getattr(granting, name)
@@ -125,7 +129,7 @@ ORDERED_MUTANTS: tuple[Mutant, ...] = (
     Mutant("a renewal asks nobody", replaced(SimulatedDirectory, "check", renewed_unseen), _of("wire")),
     Mutant(
         "the tokens of a range overlap those of the next grant",
-        replaced(entries, "first_token", lambda position: position),
+        replaced(entries, "first_token", one_token_each),
         _of("calm"),
     ),
     Mutant("the holder is not told of a waiter", replaced(Inspector, "tell_contended", tell_no_holder), _of("calm")),
