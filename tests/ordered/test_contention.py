@@ -56,14 +56,16 @@ class Two:
 
 
 def the_first_waiter_is_told() -> None:
-    """Check that the first waiter notifies the holder, also when it repeats its request, and no other waiter does."""
+    """Check that each waiter notifies the holder once, and the first waiter whenever it repeats its request."""
     two = Two(ranged("r1"))
     assert not two.granted.contended
     assert contended(two.here) == []
     two.wait("w1")
     assert contended(two.here) == ["r1"]
     two.wait("w2")
-    assert contended(two.here) == [], "the holder knows of the first one"
+    assert contended(two.here) == ["r1"], "the first waiter may have died before it told"
+    two.wait("w2")
+    assert contended(two.here) == []
     two.wait("w1")
     assert contended(two.here) == ["r1"]
 
@@ -71,6 +73,24 @@ def the_first_waiter_is_told() -> None:
 def test_the_first_waiter_is_told() -> None:
     """The holder hears of the first waiter."""
     the_first_waiter_is_told()
+
+
+def the_first_waiter_dies_silently(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that the holder hears of a waiter behind one that died before it could tell, once that is possible."""
+    two = Two(ranged("r1"), Unreadable)
+    monkeypatch.setattr(Unreadable, "broken", StoreUnavailable)
+    two.wait("w1")  # and it never sends anything again
+    two.wait("w2")
+    monkeypatch.setattr(Unreadable, "broken", None)
+    two.wait("w3")
+    assert contended(two.here) == ["r1"]
+    two.wait("w2")
+    assert contended(two.here) == ["r1"], "its first message failed"
+
+
+def test_a_first_waiter_that_dies_silently_hides_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entry of a dead waiter stays as long as its session; the waiters behind it are heard of nevertheless."""
+    the_first_waiter_dies_silently(monkeypatch)
 
 
 def test_a_waiter_that_becomes_the_first_is_told() -> None:
@@ -180,8 +200,9 @@ def test_a_message_that_comes_late_changes_nothing() -> None:
     assert isinstance(two.here.hold(ranged("r2")), Granted)
 
 
-async def tell_nobody(self: Inspector, name: str, decision: Any, until: float) -> None:  # noqa: ANN401
+async def tell_nobody(self: Inspector, name: str, decision: Any, until: float) -> bool:  # noqa: ANN401
     """Tell no holder."""
+    return True
 
 
 async def note_nothing(self: LeaseRenewals, renewed: Any, until: float) -> None:  # noqa: ANN401
@@ -208,3 +229,17 @@ def test_a_holder_that_is_not_told_is_found(
     """The tests above find each of these planted bugs."""
     with plant(), pytest.raises(AssertionError):
         scene()
+
+
+async def leave_it_to_the_first(self: Inspector, name: str, decision: Any, until: float) -> bool:  # noqa: ANN401
+    """Tell no holder while there is a waiter before the last one."""
+    return await TELL(self, name, decision, until) if len(decision.waiters) == 1 else True
+
+
+TELL = Inspector.tell_contended
+
+
+def test_a_waiter_that_leaves_it_to_the_first_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test of a first waiter that dies silently finds it."""
+    with replaced(Inspector, "tell_contended", leave_it_to_the_first)(), pytest.raises(AssertionError):
+        the_first_waiter_dies_silently(monkeypatch)

@@ -77,8 +77,9 @@ def never_wake(self: OrderedStore, request_id: str) -> None:
     """Take no notification."""
 
 
-async def tell_no_holder(self: Inspector, name: str, decision: Decision, until: float) -> None:
+async def tell_no_holder(self: Inspector, name: str, decision: Decision, until: float) -> bool:
     """Tell no holder that somebody waits."""
+    return True
 
 
 async def grant_quietly(original: Callable[..., Any], self: Acquirer, *args: Any) -> Reply | None:

@@ -74,6 +74,12 @@ FOUND = {
             "straggler=0.08607232689430183,cancel=0.19665299076997306,pauses=1"
         ),
     ),
+    # Only the first waiter notified the holder. It died before it did, and its entry stayed as long as its session.
+    "a lease that lingers behind a waiter that died": (
+        "ordered_calm",
+        2033184270,
+        "clients=2,tasks=1,rounds=4,names=1,duration=2.0041451414791354,cancel=0.1452312418822248,crashes=3",
+    ),
 }
 
 

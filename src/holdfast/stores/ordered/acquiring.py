@@ -81,6 +81,7 @@ class Acquirer:
     async def _join(self, contender: Contender, until: float) -> Listing:
         request = contender.request
         contender.entry, contender.block, contender.light, contender.holds = None, False, False, False
+        contender.told = False
         text, reserved = text_of(contender), request.span - 1
         record = Record(Kind.CONTENDER, request.request_id, request.weight, request.capacity, reserved, text=text)
         try:
@@ -168,8 +169,8 @@ class Acquirer:
         if not await self._directory.watch(request.name, request.request_id, watched, until):
             return None
         number = decision.place(request.request_id)
-        if number == 0:  # a waiter behind another repeats its request once it is the first
-            await self._inspector.tell_contended(request.name, decision, until)
+        if number == 0 or not contender.told:  # those before it may have died before they told
+            contender.told = await self._inspector.tell_contended(request.name, decision, until)
         retry_in = min(RETRY + LATER * number, LONGEST_RETRY) * (0.75 + 0.5 * self._runtime.random())
         others = [block for block in decision.blocks if block not in watched]
         if (

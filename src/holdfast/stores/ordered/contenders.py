@@ -37,6 +37,8 @@ class Contender:
     """Whether the store may have LIGHT entries for it."""
     unsure: bool = False
     """Whether one of its joins got no reply, so that it may still arrive."""
+    told: bool = False
+    """Whether the holders that can hand off were told that it waits."""
     holds: bool = False
     """Whether the client was told that the name is granted."""
     lease_ends_at: float = 0.0

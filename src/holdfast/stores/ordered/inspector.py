@@ -43,8 +43,8 @@ class Inspector:
         holders = await self._details(name, [*decision.holders, *_left_by_releases(decision)], until)
         return tuple(read_text(detail.text).owner for _, detail in holders)
 
-    async def tell_contended(self, name: str, decision: Decision, until: float) -> None:
-        """Notify the holders that have tokens for local hand-offs that another client waits.
+    async def tell_contended(self, name: str, decision: Decision, until: float) -> bool:
+        """Notify the holders that have tokens for local hand-offs that another client waits; False if that failed.
 
         An error is only logged, because it does not concern the waiter: the waiter repeats its request, and the holder
         finds it with each renewal.
@@ -54,6 +54,8 @@ class Inspector:
             await self._tell(NotificationKind.CONTENDED, await self._details(name, holders, until), until)
         except StoreError as error:
             log.debug("the holder of %r could not be notified that somebody waits: %s", name, error)
+            return False
+        return True
 
     async def request_revocation(self, name: str, until: float) -> list[HolderView]:
         """Send a revocation request to the holders of a name; return the holders."""
