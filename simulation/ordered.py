@@ -353,7 +353,7 @@ class SimulatedDirectory:
             await self._runtime.sleep(link.delay())
             raise StoreUnavailable("connection refused")
         if faults.errors and link.world.random.random() < faults.errors:
-            await self._fail()
+            await self._fail(until)
 
         def serve(answer: Answer[T]) -> None:
             if not node.is_down():
@@ -361,8 +361,9 @@ class SimulatedDirectory:
 
         return await link.exchange(serve, until, lambda: node.takes(link.happened))
 
-    async def _fail(self) -> None:
-        delay = self._link.delay()
+    async def _fail(self, until: float) -> None:
+        """Raise the error that the ensemble answers, by `until` as every reply."""
+        delay = min(self._link.delay(), max(0.0, until - self._runtime.now()))
         self._link.happened["error answered"] += 1
         self._checker.store.disturbed(self._session, self._link.world.time + delay + RECOVERY)
         await self._runtime.sleep(delay)
