@@ -5,7 +5,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -13,6 +13,7 @@ from holdfast.contracts.messages import AcquireRequest, Busy, Granted, Notificat
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.outcome import Outcome
 from holdfast.runtimes.threads import drive
+from holdfast.stores.ordered.contenders import WOKEN_TTL
 from holdfast.stores.ordered.entries import Listing
 from holdfast.stores.ordered.inspector import Inspector
 from holdfast.stores.ordered.renewing import LeaseRenewals
@@ -157,6 +158,26 @@ def a_renewal_tells_of_waiters() -> None:
 def test_a_renewal_tells_of_waiters() -> None:
     """A holder that missed a notification finds out with its next renewal."""
     a_renewal_tells_of_waiters()
+
+
+class Unheard(ModelDirectory):
+    """It notes how long each message may take, in seconds."""
+
+    allowed: ClassVar[list[float]] = []
+
+    async def tell(self, session: str, message: str, until: float) -> None:
+        self.allowed.append(until - self._runtime.now())
+        await super().tell(session, message, until)
+
+
+def test_a_message_that_is_lost_does_not_hold_the_waiter_up() -> None:
+    """A waiter that is woken meanwhile sends its request again before its time to do so is over."""
+    Unheard.allowed.clear()
+    two = Two(ranged("r1"), Unheard)
+    two.wait("w1")
+    drive(two.there.store.acquire(replace(ask_of("t1"), wait=False), two.there.until))
+    assert len(Unheard.allowed) == 2
+    assert max(Unheard.allowed) < WOKEN_TTL
 
 
 class Unreadable(ModelDirectory):

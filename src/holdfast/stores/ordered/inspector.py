@@ -13,6 +13,10 @@ from holdfast.stores.ordered.tokens import largest_token
 
 log = logging.getLogger("holdfast")
 
+TELLING = 0.5
+"""How long a waiter may be busy with a message to the holder, in seconds: less than WOKEN_TTL, because a waiter that is
+woken meanwhile must send its request again in that time."""
+
 
 class Inspector:
     """Reads and revokes the leases of a directory's names without being a contender."""
@@ -50,6 +54,7 @@ class Inspector:
         finds it with each renewal.
         """
         holders = [entry for entry in decision.holders if entry.before]
+        until = min(until, self._now() + TELLING)
         try:
             await self._tell(NotificationKind.CONTENDED, await self._details(name, holders, until), until)
         except StoreError as error:
