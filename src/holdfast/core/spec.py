@@ -1,6 +1,7 @@
 """The lock spec: what a caller wants to hold, checked and packed once, when the lock object is made."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from holdfast.contracts.deadlines import NEVER
 from holdfast.core.actor import Actor
@@ -36,6 +37,8 @@ class LockSpec:
     """Whether the capacity may change while the name is in use: then the store alone decides who shares the name."""
     key: tuple[str, int, int] | None = field(init=False)
     """What all specs that share a local queue have in common; None if this spec uses no local queue."""
+    plan: Any = field(default=None, init=False, repr=False, compare=False)
+    """What the attempts of one client compute from this spec only once: see `Plan` in attempt.py."""
 
     def __post_init__(self) -> None:
         """Find the key, and the title of a spec without one."""
