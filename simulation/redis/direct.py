@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.runtime import Event, Runtime
 from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, RedisLink, RedisReply, ReplyError, Word
 from holdfast.stores.redis.links.wire import RequestTemplate
 from holdfast.stores.redis.lua.scripts import Script
@@ -71,6 +71,10 @@ class DirectLink:
         """Subscribe to the same channels at the present process."""
         for channel in self._channels:
             self._reach().subscribe(channel, self, self._hearing.on_push)
+
+    async def wait(self, event: Event, until: float | None) -> bool:
+        """Wait for an event."""
+        return await event.wait(until)
 
     async def ignore(self, channel: str) -> None:
         """End a subscription."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from holdfast.contracts.runtime import Event
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.simulated import SimRuntime
 from holdfast.stores.redis.links.link import RedisHearing, RedisReply, ReplyError, Word
@@ -175,6 +176,10 @@ class SimulatedRedisLink:
             await self._subscribe([*self._channels, channel], until)
             if channel not in self._channels:
                 self._channels.append(channel)
+
+    async def wait(self, event: Event, until: float | None) -> bool:
+        """Wait for an event."""
+        return await event.wait(until)
 
     async def ignore(self, channel: str) -> None:
         """End a subscription."""

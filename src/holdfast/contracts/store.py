@@ -25,7 +25,7 @@ from holdfast.contracts.messages import (
     Reply,
     WithdrawRequest,
 )
-from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.runtime import Event, Runtime
 from holdfast.outcome import Outcome
 
 
@@ -74,6 +74,15 @@ class StoreSource:
     """The store in a few words, without secrets: for errors and `repr`."""
     capabilities: Capabilities
     make: Callable[[Runtime], "Store"]
+
+
+@runtime_checkable
+class Waitable(Protocol):
+    """A store that knows a better way to wait for its notifications than to wait for an event."""
+
+    async def wait(self, event: Event, until: float | None) -> bool:
+        """Wait for an event of the runtime until a local instant, and take notifications; return whether it is set."""
+        ...
 
 
 @runtime_checkable

@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeVar
 
 from holdfast.contracts.deadlines import NEVER, micros, seconds
 from holdfast.contracts.messages import NameView, Notification, Page, WaiterView
-from holdfast.contracts.runtime import Runtime
-from holdfast.contracts.store import Store
+from holdfast.contracts.runtime import Event, Runtime
+from holdfast.contracts.store import Store, Waitable
 from holdfast.core.background_releases import BackgroundReleases
 from holdfast.core.events import Events, LockEvent
 from holdfast.core.renewer import Renewer
@@ -97,6 +97,10 @@ class StoreAccess:
         self.prefix = settings.prefix
         self.retry_for = settings.retry_for
         self.operation_timeout = settings.operation_timeout
+        self.wait: Callable[[Event, float | None], Coroutine[Any, Any, bool]] = (
+            store.wait if isinstance(store, Waitable) else _wait
+        )
+        """Waits for an event until a local instant, and for notifications of the store."""
         self.mutex = runtime.mutex()
         """Shared by all leases and local queues of the client."""
         self.channel = ""
@@ -286,6 +290,10 @@ class StoreAccess:
         """
         wall, highest = self.runtime.wall(), self.highest
         return wall if wall > highest else highest  # noqa: FURB136 - max() costs more
+
+
+async def _wait(event: Event, until: float | None) -> bool:
+    return await event.wait(until)
 
 
 def _none(_name: str) -> list[WaiterView]:

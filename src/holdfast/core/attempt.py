@@ -281,7 +281,7 @@ class Attempt:
                 return self._enter_pushed(self._granted) if self._access.store.capabilities.pushes_count else None
             if self._is_late() or now() >= self._retry_at:
                 return None
-            await signal.wait(self._retry_at if self._until is None else min(self._retry_at, self._until))
+            await self._access.wait(signal, self._retry_at if self._until is None else min(self._retry_at, self._until))
 
     def _note_quarantine(self, quarantine: int) -> None:
         if quarantine:

@@ -61,16 +61,20 @@ class ThreadFlag:
     `set` leaves nothing locked; in a threading.Event it may leave the mutex locked for ever.
     """
 
-    __slots__ = ("_raised", "_waiting")
+    __slots__ = ("_raised", "_waiting", "when_set")
 
     def __init__(self) -> None:
         """Start lowered."""
         self._raised = False
+        self.when_set: Callable[[], None] | None = None
+        """Wakes the one thread that waits for this flag and for something else besides, if there is one."""
         self._waiting: deque[threading.Lock] = deque()
 
     def set(self) -> None:
         """Raise the flag and wake all waiters."""
         self._raised = True
+        if (wake := self.when_set) is not None:
+            wake()
         while self._waiting:
             try:
                 baton = self._waiting[0]

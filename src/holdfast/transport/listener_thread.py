@@ -45,7 +45,7 @@ class ListenerThread(ABC):
         try:
             self._work()
         finally:
-            self._wakeup_pipe.close()
+            self._close_pipes()
 
     def close(self) -> None:
         """Stop the thread, which closes what is open. Idempotent."""
@@ -54,9 +54,13 @@ class ListenerThread(ABC):
             thread = self._thread
         self._wakeup_pipe.wake()
         if thread is None:
-            self._wakeup_pipe.close()
+            self._close_pipes()
         elif thread is not threading.current_thread():
             thread.join(CLOSING)
+
+    def _close_pipes(self) -> None:
+        """Close what wakes the thread, which has ended."""
+        self._wakeup_pipe.close()
 
     def abandon(self) -> None:
         """In a forked child: close its copies. The thread is not here."""

@@ -25,7 +25,7 @@ from holdfast.contracts.messages import (
     Reply,
     WithdrawRequest,
 )
-from holdfast.contracts.runtime import Runtime
+from holdfast.contracts.runtime import Event, Runtime
 from holdfast.contracts.store import Capabilities
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.outcome import Outcome
@@ -300,6 +300,11 @@ class RedisStore:
         )
 
     # -- notifications -------------------------------------------------------------------------------------
+
+    async def wait(self, event: Event, until: float | None) -> bool:
+        """Wait for an event, as the link does on which notifications come. In a Cluster they come on several."""
+        link = None if self._channels.home is None else self._links.get(self._channels.home)
+        return await (event.wait(until) if link is None else link.wait(event, until))
 
     def _heard(self, payload: bytes) -> None:
         notification = codec.notification_of(self._channel, payload)

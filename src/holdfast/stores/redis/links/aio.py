@@ -7,6 +7,7 @@ release or a renewal must not wait for it.
 import asyncio
 from typing import Any
 
+from holdfast.contracts.runtime import Event
 from holdfast.runtimes.aio import AsyncioRuntime
 from holdfast.stores.redis.links import wire
 from holdfast.stores.redis.links.access import RedisAccess
@@ -126,6 +127,10 @@ class RedisAsyncLink:
     async def listen(self, channel: str, until: float) -> None:
         """Subscribe, and stay subscribed."""
         await self._line.listen(channel, until)
+
+    async def wait(self, event: Event, until: float | None) -> bool:
+        """Wait for an event."""
+        return await event.wait(until)
 
     async def ignore(self, channel: str) -> None:
         """Unsubscribe. Does not wait for the server."""

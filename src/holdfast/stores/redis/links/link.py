@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from holdfast.contracts.runtime import Event
 from holdfast.escaping import ERROR, shown
 from holdfast.stores.redis.lua.scripts import Script
 
@@ -90,6 +91,13 @@ class RedisLink(Protocol):
 
         A subscription outlives connections: when one is lost, the link connects again by itself, with back-off,
         subscribes, and then calls `on_gap`.
+        """
+        ...
+
+    async def wait(self, event: Event, until: float | None) -> bool:
+        """Wait for an event of the runtime until a local instant; return whether it is set.
+
+        A link may take messages of its channels meanwhile, in the thread that waits.
         """
         ...
 

@@ -2,6 +2,10 @@
 
 Other threads note a subscription, wake this thread, and wait for the server to confirm it. When the connection is lost,
 the thread makes another one, subscribes again, and then reports that messages may have been missed.
+
+One thread at a time reads the connection. That is the listener's thread, but while a single thread of the client waits
+for its grants again and again, the listener lets that thread read them itself, which saves it from being woken by
+another thread each time. See `DirectReading`.
 """
 
 import logging
@@ -10,6 +14,7 @@ from collections.abc import Callable
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.threads import ThreadsRuntime
 from holdfast.stores.redis.links import wire
+from holdfast.stores.redis.links.direct_reading import DirectReading
 from holdfast.stores.redis.links.link import RedisAddress, RedisHearing
 from holdfast.stores.redis.links.sockets import BROKEN, RedisConnection
 from holdfast.stores.redis.links.subscriptions import Subscriptions, SubscriptionWaiter
@@ -45,6 +50,8 @@ class RedisListener(ListenerThread):
         self._hearing = hearing
         self._dial = dial
         self._subscriptions = Subscriptions(sharded=sharded)
+        self.direct = DirectReading(runtime.now, self._take, self._wakeup_pipe)
+        """Waits for an event of a thread, and reads meanwhile."""
         # Only the thread uses what follows.
         self._connection: RedisConnection | None = None
         self._lacking: OSError | None = None
@@ -85,8 +92,13 @@ class RedisListener(ListenerThread):
     def abandon(self) -> None:
         """In a forked child: close its copies. The thread is not here."""
         super().abandon()
+        self.direct.close()
         if self._connection is not None:
             self._connection.abandon()
+
+    def _close_pipes(self) -> None:
+        super()._close_pipes()
+        self.direct.close()
 
     def _demand(self, channel: bytes, waiter: SubscriptionWaiter) -> bool:
         with self._mutex:
@@ -130,7 +142,11 @@ class RedisListener(ListenerThread):
         self._lacking = None
         connection.never_wait()
         self._notify()
-        self._hear(connection)
+        self.direct.begin(connection)
+        try:
+            self._hear(connection)
+        finally:
+            self.direct.end()
 
     def _lack(self, error: OSError) -> None:
         self._lacking = error
@@ -152,6 +168,9 @@ class RedisListener(ListenerThread):
                     news = True
                 else:
                     news |= self._take(connection)
+                    if self.direct.may_begin():
+                        self.direct.lend(lambda: self._stopped)
+                        news = True
 
     def _request(self, connection: RedisConnection) -> None:
         """Send what has changed in the subscriptions, and a PING if the server has been silent."""

@@ -134,6 +134,11 @@ class RedisConnection:
         self._feed(_some(data))
         return self._gets()
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether several threads may use it one after another, each when the system says that something has come."""
+        return self._read is not None
+
     def is_stale(self) -> bool:
         """Tell whether the server has closed an idle connection, or has sent something without a request."""
         return is_readable(self._socket)

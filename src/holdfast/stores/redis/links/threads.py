@@ -8,8 +8,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
+from holdfast.contracts.runtime import Event
 from holdfast.errors import StoreUnavailable
-from holdfast.runtimes.threads import ThreadsRuntime
+from holdfast.runtimes.threads import ThreadEvent, ThreadsRuntime
 from holdfast.stores.redis.links import wire
 from holdfast.stores.redis.links.access import RedisAccess
 from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, RedisReply, ReplyError, Word
@@ -127,6 +128,13 @@ class RedisThreadLink:
     async def listen(self, channel: str, until: float) -> None:
         """Subscribe to a channel, and return once the server has confirmed it."""
         await self._channel().listen(channel, until)
+
+    async def wait(self, event: Event, until: float | None) -> bool:
+        """Wait for an event, and read the channel meanwhile if that pays."""
+        listener = self._listener
+        if listener is None or not isinstance(event, ThreadEvent):
+            return await event.wait(until)
+        return listener.direct.wait(event, until)
 
     async def ignore(self, channel: str) -> None:
         """End a subscription."""
