@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from holdfast.runtimes.threads import ThreadEvent
 from holdfast.stores.redis.links.sockets import BROKEN, RedisConnection
-from holdfast.transport.polling import READABLE, new_poll
+from holdfast.transport.polling import READABLE, Poll, new_poll
 from holdfast.transport.wakeup_pipe import WakeUpPipe
 
 OFTEN = 0.05
@@ -46,9 +46,11 @@ class DirectReading:
         self._now = now
         self._take = take
         self._wakeup_pipe = wakeup_pipe
-        self._reader_pipe = WakeUpPipe()
+        self._reader_pipe: WakeUpPipe | None = None
+        """Wakes the thread that reads. Made when the connection is lent for the first time."""
         self._connection: RedisConnection | None = None
-        self._ready = new_poll()
+        self._ready: Poll | None = None
+        """What waits for the connection and for the pipe."""
         self._reader: dict[str, object] = {}
         """The mark of the thread that reads, under one key, because `setdefault` is atomic."""
         self._lent = False
@@ -84,21 +86,21 @@ class DirectReading:
 
     def _read(self, event: ThreadEvent, until: float | None) -> bool:
         """Read until the event is set; return False if the listener has to go on."""
-        connection = self._connection
-        if connection is None:
+        connection, pipe, ready = self._connection, self._reader_pipe, self._ready
+        if connection is None or pipe is None or ready is None:
             return False
         end = self._now() + READS_FOR
         if until is not None and until < end:
             end = until
-        event.when_set = self._reader_pipe.wake
+        event.when_set = pipe.wake
         try:
             while not event.is_set():
                 left = end - self._now()
                 if left <= 0 or self._recalled:
                     return False
-                for descriptor, _ in self._ready.poll(left * 1000):
-                    if descriptor == self._reader_pipe.fileno():
-                        self._reader_pipe.drain()
+                for descriptor, _ in ready.poll(left * 1000):
+                    if descriptor == pipe.fileno():
+                        pipe.drain()
                     elif not self._take_from(connection):
                         return False
             return True
@@ -134,11 +136,8 @@ class DirectReading:
         """Note a new connection, which the listener reads."""
         self._claim()
         self._broken = None
-        if connection.is_plain:
-            self._ready = new_poll()
-            self._ready.register(connection, READABLE)
-            self._ready.register(self._reader_pipe, READABLE)
-            self._connection = connection
+        self._connection = connection if connection.is_plain else None
+        self._ready = None
 
     def end(self) -> None:
         """Note that the connection is about to be closed: nobody reads it any more."""
@@ -146,7 +145,8 @@ class DirectReading:
 
     def close(self) -> None:
         """Close what wakes a reader. No thread reads any more."""
-        self._reader_pipe.close()
+        if self._reader_pipe is not None:
+            self._reader_pipe.close()
 
     def may_begin(self) -> bool:
         """Return whether it pays to lend the connection: one thread waits again and again, and none does now."""
@@ -156,6 +156,7 @@ class DirectReading:
 
     def lend(self, is_stopped: Callable[[], bool]) -> None:
         """Let other threads read until the listener has something to do. Raises the error of a broken connection."""
+        self._prepare()
         ready = new_poll()
         ready.register(self._wakeup_pipe, READABLE)
         self._read_at = self._now()
@@ -173,14 +174,24 @@ class DirectReading:
         if self._broken is not None:
             raise self._broken
 
+    def _prepare(self) -> None:
+        """Make what a reader needs: a pipe of its own, and for each connection what waits for both."""
+        if self._reader_pipe is None:
+            self._reader_pipe = WakeUpPipe()
+        if self._ready is None and self._connection is not None:
+            ready = new_poll()
+            ready.register(self._connection, READABLE)
+            ready.register(self._reader_pipe, READABLE)
+            self._ready = ready
+
     def _claim(self) -> None:
         """Become the reader; wait for the thread that reads, which stops at once."""
         ready = new_poll()
         ready.register(self._wakeup_pipe, READABLE)
         while self._reader.setdefault(_ROLE, self) is not self:
             self._recalled = True
-            self._reader_pipe.wake()
+            if self._reader_pipe is not None:
+                self._reader_pipe.wake()
             ready.poll(1)
             self._wakeup_pipe.drain()
         self._recalled = False
-        self._reader_pipe.drain()

@@ -1,0 +1,290 @@
+"""A thread that waits again and again reads its messages itself, and nobody misses any by that."""
+
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+
+from holdfast import Client
+from holdfast.runtimes.threads import ThreadEvent, drive
+from holdfast.stores.redis.links import direct_reading
+from holdfast.stores.redis.links.direct_reading import DirectReading
+from tests.redis.threaded import TEST_TIMEOUT, Driven, at_once, linked
+from tests.servers import RedisServer
+from tests.servers.waiting import wait_until
+
+CHANNEL = "direct"
+
+
+class Mailbox:
+    """Threads that wait for messages which name them, as acquisitions do."""
+
+    def __init__(self, driven: Driven) -> None:
+        """Listen."""
+        self.driven = driven
+        self.events: dict[bytes, ThreadEvent] = {}
+        self.readers: dict[bytes, str] = {}
+        """Who took each message: the name of the thread."""
+
+        driven.listen(CHANNEL)
+        driven.listener()._hearing.on_push = self._heard
+
+    @property
+    def direct(self) -> DirectReading:
+        """Return who decides who reads."""
+        direct: DirectReading = self.driven.listener().direct
+        return direct
+
+    def _heard(self, payload: bytes) -> None:
+        self.readers[payload] = threading.current_thread().name
+        self.events[payload].set()
+
+    def expect(self, name: bytes) -> ThreadEvent:
+        """Return the event that the message `name` sets."""
+        event = self.events[name] = ThreadEvent()
+        return event
+
+    def wait(self, name: bytes, within: float = TEST_TIMEOUT) -> bool:
+        """Wait for a message in this thread."""
+        return drive(self.driven.link.wait(self.events[name], self.driven.soon(within)))
+
+    def send(self, server: RedisServer, name: bytes) -> None:
+        """Send a message."""
+        server.command("PUBLISH", CHANNEL, name.decode())
+
+    def exchange(self, server: RedisServer, name: bytes) -> None:
+        """Wait for a message that is sent while this thread waits."""
+        self.expect(name)
+        sender = threading.Timer(0.001, self.send, (server, name))
+        sender.start()
+        assert self.wait(name)
+        sender.join()
+
+    def is_lent(self) -> bool:
+        """Tell whether the listener lets others read."""
+        return self.direct._lent
+
+
+@contextmanager
+def mailbox(server: RedisServer) -> Generator[Mailbox]:
+    """Open a mailbox whose listener has lent its connection."""
+    with linked(server) as driven:
+        box = Mailbox(driven)
+        lend(box, server)
+        yield box
+
+
+def lend(box: Mailbox, server: RedisServer) -> None:
+    """Wait again and again, until the listener lends its connection."""
+    for number in range(100):
+        box.exchange(server, b"first %d" % number)
+        if box.is_lent():
+            return
+    pytest.fail("the listener never lent its connection")
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a busy machine take its time between two waits."""
+    monkeypatch.setattr(direct_reading, "OFTEN", 5.0)
+
+
+@pytest.fixture
+def long_lent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the listener wait for long before it takes the connection back by itself."""
+    monkeypatch.setattr(direct_reading, "IDLE", 60.0)
+
+
+@pytest.mark.usefixtures("long_lent")
+def test_a_thread_that_waits_again_and_again_reads_itself(redis_server: RedisServer) -> None:
+    """No other thread has to be woken first."""
+    with mailbox(redis_server) as box:
+        for number in range(5):
+            name = b"direct %d" % number
+            box.exchange(redis_server, name)
+            assert box.readers[name] == threading.current_thread().name
+
+
+@pytest.mark.usefixtures("long_lent")
+def test_two_threads_that_wait_both_hear(redis_server: RedisServer) -> None:
+    """The one that does not read makes the listener read, or hears from the one that does."""
+    with mailbox(redis_server) as box:
+        for number in range(20):
+            names = [b"%d of %d" % (place, number) for place in range(3)]
+            for name in names:
+                box.expect(name)
+            sender = threading.Timer(0.001, lambda names=names: [box.send(redis_server, name) for name in names])
+            sender.start()
+            at_once([partial(_assert_heard, box, name) for name in names])
+            sender.join()
+
+
+def _assert_heard(box: Mailbox, name: bytes) -> None:
+    assert box.wait(name)
+
+
+@pytest.mark.usefixtures("long_lent")
+def test_a_thread_that_waits_beside_a_reader_hears_after_the_reader_has_left(redis_server: RedisServer) -> None:
+    """The reader that leaves wakes the listener for it."""
+    with mailbox(redis_server) as box:
+        box.expect(b"early")
+        box.expect(b"late")
+        reader = threading.Thread(target=box.wait, args=(b"early",))
+        reader.start()
+        wait_until(lambda: bool(box.direct._reader), "a thread that reads")
+        other = threading.Thread(target=box.wait, args=(b"late",))
+        other.start()
+        wait_until(lambda: bool(box.direct._blocked), "a thread that waits beside it")
+        box.send(redis_server, b"early")
+        reader.join(TEST_TIMEOUT)
+        box.send(redis_server, b"late")
+        other.join(TEST_TIMEOUT)
+        assert not reader.is_alive()
+        assert not other.is_alive()
+
+
+def test_a_message_for_which_no_thread_waits_is_read_soon(redis_server: RedisServer) -> None:
+    """A revocation comes while nobody waits: the listener takes the connection back."""
+    with mailbox(redis_server) as box:
+        event = box.expect(b"revoked")
+        box.send(redis_server, b"revoked")
+        assert event.block(TEST_TIMEOUT)
+
+
+@pytest.mark.usefixtures("long_lent")
+def test_a_subscription_takes_the_connection_back(redis_server: RedisServer) -> None:
+    """The listener has to send something, while a thread reads."""
+    with mailbox(redis_server) as box:
+        box.expect(b"the last")
+        reader = threading.Thread(target=box.wait, args=(b"the last",))
+        reader.start()
+        wait_until(lambda: bool(box.direct._reader), "a thread that reads")
+        box.driven.listen("another")
+        box.send(redis_server, b"the last")
+        reader.join(TEST_TIMEOUT)
+        assert not reader.is_alive()
+
+
+@pytest.mark.usefixtures("long_lent")
+def test_an_event_that_another_thread_sets_ends_the_wait(redis_server: RedisServer) -> None:
+    """So `close` and `Stop` wake a thread that reads."""
+    with mailbox(redis_server) as box:
+        event = box.expect(b"never sent")
+        reader = threading.Thread(target=box.wait, args=(b"never sent",))
+        reader.start()
+        wait_until(lambda: bool(box.direct._reader), "a thread that reads")
+        event.set()
+        reader.join(TEST_TIMEOUT)
+        assert not reader.is_alive()
+
+
+@pytest.mark.usefixtures("long_lent")
+def test_a_wait_ends_in_time(redis_server: RedisServer) -> None:
+    """A thread that reads looks at the clock."""
+    with mailbox(redis_server) as box:
+        box.expect(b"never sent")
+        assert not box.wait(b"never sent", within=0.05)
+        box.exchange(redis_server, b"afterwards")
+
+
+@pytest.mark.usefixtures("long_lent")
+def test_a_reader_that_is_interrupted_may_have_lost_a_message(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The listener connects again and tells of a gap, after which whoever waits asks again."""
+    with mailbox(redis_server) as box:
+        monkeypatch.setattr(box.direct, "_take", _interrupted)
+        box.expect(b"lost")
+        box.send(redis_server, b"lost")
+        with pytest.raises(KeyboardInterrupt):
+            box.wait(b"lost")
+        monkeypatch.undo()
+        box.driven.ear.gap()
+        box.exchange(redis_server, b"afterwards")
+
+
+def _interrupted(connection: object) -> bool:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.usefixtures("long_lent")
+def test_a_connection_that_breaks_while_a_thread_reads_is_made_again(redis_server: RedisServer) -> None:
+    """The thread goes on to wait, and hears of the gap."""
+    with mailbox(redis_server) as box:
+        box.expect(b"through")
+        reader = threading.Thread(target=box.wait, args=(b"through",))
+        reader.start()
+        wait_until(lambda: bool(box.direct._reader), "a thread that reads")
+        redis_server.command("CLIENT", "KILL", "TYPE", "pubsub")
+        box.driven.ear.gap()
+        box.send(redis_server, b"through")
+        reader.join(TEST_TIMEOUT)
+        assert not reader.is_alive()
+
+
+@pytest.mark.usefixtures("long_lent")
+def test_a_client_that_is_closed_while_its_connection_is_lent(redis_server: RedisServer) -> None:
+    """Closing waits for nobody."""
+    with mailbox(redis_server) as box:
+        assert box.is_lent()
+
+
+def test_a_hot_lock_between_two_clients_is_exclusive_and_loses_no_waiter(redis_server: RedisServer) -> None:
+    """Both clients wait again and again, so that both read themselves."""
+    inside = 0
+    rounds = 150
+
+    def work(name: str) -> None:
+        nonlocal inside
+        with Client(redis_server.url, owner=name) as client:
+            lock = client.lock("direct:hot", timeout=TEST_TIMEOUT)
+            for _ in range(rounds):
+                with lock:
+                    inside += 1
+                    assert inside == 1
+                    inside -= 1
+
+    at_once([partial(work, "a"), partial(work, "b")])
+
+
+def _forget_the_blocked(direct: DirectReading) -> None:
+    direct._blocked = _NeverFull()  # type: ignore[assignment]
+
+
+class _NeverFull(list[ThreadEvent]):
+    def __bool__(self) -> bool:
+        return False
+
+
+def _forget_the_pipe(direct: DirectReading) -> None:
+    direct._wakeup_pipe.wake = lambda: None  # type: ignore[method-assign]
+
+
+@pytest.mark.usefixtures("long_lent")
+@pytest.mark.parametrize("plant", [_forget_the_blocked, _forget_the_pipe])
+def test_a_reader_that_leaves_without_a_word_is_noticed(
+    redis_server: RedisServer, plant: Callable[[DirectReading], None]
+) -> None:
+    """The test of the thread beside a reader fails if the reader does not wake the listener."""
+    with mailbox(redis_server) as box:
+        box.expect(b"early")
+        box.expect(b"late")
+        reader = threading.Thread(target=box.wait, args=(b"early",))
+        reader.start()
+        wait_until(lambda: bool(box.direct._reader), "a thread that reads")
+        wake = box.direct._wakeup_pipe.wake
+        plant(box.direct)
+        other = threading.Thread(target=box.wait, args=(b"late",))
+        other.start()
+        wait_until(lambda: len(box.direct._blocked) > 0, "a thread that waits beside it")
+        box.send(redis_server, b"early")
+        reader.join(TEST_TIMEOUT)
+        box.send(redis_server, b"late")
+        other.join(0.2)
+        assert other.is_alive()
+        box.direct._wakeup_pipe.wake = wake  # type: ignore[method-assign]
+        wake()
+        other.join(TEST_TIMEOUT)
+        assert not other.is_alive()
