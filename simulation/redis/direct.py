@@ -4,8 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.contracts.runtime import Event, Runtime
-from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, RedisLink, RedisReply, ReplyError, Word
-from holdfast.stores.redis.links.wire import RequestTemplate
+from holdfast.stores.redis.links.link import (
+    PackedCall,
+    RedisAddress,
+    RedisHearing,
+    RedisLink,
+    RedisReply,
+    ReplyError,
+    Word,
+)
 from holdfast.stores.redis.lua.scripts import Script
 from holdfast.stores.redis.servers.deployment import Rules
 from holdfast.stores.redis.servers.topology import OneServer, OpenLink, Topology
@@ -47,7 +54,7 @@ class DirectLink:
 
     run_after_asking = run
 
-    async def run_request(self, template: RequestTemplate, request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401, ARG002 - any value, at once
+    async def run_request(self, template: PackedCall, request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401, ARG002 - any value, at once
         """Run the script of a template for one request."""
         server = self._connect()
         keys, args = template.words(request_id, numbers)

@@ -6,8 +6,7 @@ from typing import Any, TypeVar
 from holdfast.contracts.runtime import Event
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.simulated import SimRuntime
-from holdfast.stores.redis.links.link import RedisHearing, RedisReply, ReplyError, Word
-from holdfast.stores.redis.links.wire import RequestTemplate
+from holdfast.stores.redis.links.link import PackedCall, RedisHearing, RedisReply, ReplyError, Word
 from holdfast.stores.redis.lua.scripts import Script
 from simulation import network
 from simulation.redis.node import RedisNode
@@ -76,7 +75,7 @@ class SimulatedRedisLink:
             value = await self._exchange(server, lambda: server.eval(script.text, keys, args), until)
         return RedisReply(value, server.identity())
 
-    async def run_request(self, template: RequestTemplate, request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401 - whatever the script returns
+    async def run_request(self, template: PackedCall, request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401 - whatever the script returns
         """Run the script of a template for one request."""
         server = await self._connect(until)
         keys, args = template.words(request_id, numbers)

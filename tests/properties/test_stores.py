@@ -159,6 +159,16 @@ WAITING = _without(
     "the_server_restarts_and_all_take_up_again",
 )
 
+LEASES = ("ask", "ask_again", "release", "much_time_goes_by", "a_client_comes_anew")
+BURIALS = _without(
+    *(
+        rule
+        for rule in dir(RedisMachine)
+        if hasattr(getattr(RedisMachine, rule), "hypothesis_stateful_rule") and rule not in LEASES
+    )
+)
+"""The machine with nothing but leases and their ends."""
+
 TOGETHER = _without(
     *VOTES,
     "look",
@@ -278,7 +288,7 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "spanned": (WAITING, "farthest)) + span - 1", "farthest))"),
     "unburied": (WAITING, "tomb > now and call", "false and call"),
     "buried for no time": (WAITING, "    tomb = math.max(tomb, now + TOMBSTONE)\n    call", "    call"),
-    "buried for no time at once": (WAITING, "        tomb = math.max(tomb, now + TOMBSTONE)\n", ""),
+    "buried for no time at once": (BURIALS, "        tomb = math.max(tomb, now + TOMBSTONE)\n", ""),
     "usual with a lock delay": (WAITING, "and h_weight == 1 and h_delay == 0)", "and h_weight == 1)"),
     "usual while blocked": (WAITING, "if capacity == 1 and blocked == 0 and", "if capacity == 1 and"),
     "usual whatever the capacity": (WAITING, "if capacity == 1 and blocked == 0 and", "if blocked == 0 and"),

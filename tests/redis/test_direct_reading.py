@@ -115,10 +115,15 @@ def test_two_threads_that_wait_both_hear(redis_server: RedisServer) -> None:
             names = [b"%d of %d" % (place, number) for place in range(3)]
             for name in names:
                 box.expect(name)
-            sender = threading.Timer(0.001, lambda names=names: [box.send(redis_server, name) for name in names])
+            sender = threading.Timer(0.001, _send_all, (box, redis_server, names))
             sender.start()
             at_once([partial(_assert_heard, box, name) for name in names])
             sender.join()
+
+
+def _send_all(box: Mailbox, server: RedisServer, names: list[bytes]) -> None:
+    for name in names:
+        box.send(server, name)
 
 
 def _assert_heard(box: Mailbox, name: bytes) -> None:

@@ -60,7 +60,7 @@ WAITER_TTL = 4_000_000
 """For how long the store takes a silent waiter for alive, in microseconds: several intervals."""
 
 
-class Plan:
+class AttemptPlan:
     """What all attempts of one client for one spec have in common. The first attempt makes it."""
 
     __slots__ = ("access", "interval", "owner", "request_timeout", "shared", "shared_range", "ttl")
@@ -125,9 +125,9 @@ class Attempt:
         self._spec = spec
         self._until = until
         self._owned = owned
-        plan: Plan | None = spec.plan
+        plan: AttemptPlan | None = spec.plan
         if plan is None or plan.access is not access:
-            plan = Plan(access, spec)
+            plan = AttemptPlan(access, spec)
             object.__setattr__(spec, "plan", plan)
         self._request = AcquireRequest(
             spec.name,

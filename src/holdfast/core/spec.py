@@ -38,7 +38,7 @@ class LockSpec:
     key: tuple[str, int, int] | None = field(init=False)
     """What all specs that share a local queue have in common; None if this spec uses no local queue."""
     plan: Any = field(default=None, init=False, repr=False, compare=False)
-    """What the attempts of one client compute from this spec only once: see `Plan` in attempt.py."""
+    """What the attempts of one client compute from this spec only once: see `AttemptPlan` in attempt.py."""
 
     def __post_init__(self) -> None:
         """Find the key, and the title of a spec without one."""

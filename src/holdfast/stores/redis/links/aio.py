@@ -14,7 +14,7 @@ from holdfast.stores.redis.links.access import RedisAccess
 from holdfast.stores.redis.links.aio_channel import ChannelLine
 from holdfast.stores.redis.links.aio_line import RedisLine
 from holdfast.stores.redis.links.aio_pipeline import NotSentError, SilenceLimits
-from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, RedisReply, ReplyError, Word
+from holdfast.stores.redis.links.link import PackedCall, RedisAddress, RedisHearing, RedisReply, ReplyError, Word
 from holdfast.stores.redis.lua.scripts import Script
 
 ASKING = wire.command(b"ASKING")
@@ -49,7 +49,7 @@ class RedisAsyncLink:
         """Run a script with `args` and the run id."""
         return await self._run(self._line, script, keys, args, until)
 
-    async def run_request(self, template: wire.RequestTemplate, request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401 - whatever the script returns
+    async def run_request(self, template: PackedCall, request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401 - whatever the script returns
         """Run the script of a template for one request: the short way, if the server is connected and knows it."""
         pipe = self._line.pipe
         if pipe is not None and not pipe.clogged:

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.errors import StoreUnavailable
 from holdfast.runtimes.fan_out import readable
 from holdfast.stores.redis.links import wire
-from holdfast.stores.redis.links.link import RedisReply, ReplyError
+from holdfast.stores.redis.links.link import PackedCall, RedisReply, ReplyError
 from holdfast.stores.redis.links.sockets import RedisConnection, RedisUnsent
 from holdfast.stores.redis.links.threads import Keys, RedisThreadLink
 from holdfast.stores.redis.lua.scripts import Script
@@ -41,7 +41,7 @@ class FanOutLink(RedisThreadLink):
             return await self._run_text_beside(connection, script, keys, args, until)
         return self._answer(connection, reply)
 
-    async def run_request(self, template: wire.RequestTemplate, request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401 - whatever the script returns
+    async def run_request(self, template: PackedCall, request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401 - whatever the script returns
         """Run the script of a template for one request, and let the requests to other nodes go on."""
         connection = self._take(until)
         try:

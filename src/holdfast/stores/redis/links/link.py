@@ -8,14 +8,11 @@ the server had closed before the request was sent.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from holdfast.contracts.runtime import Event
 from holdfast.escaping import ERROR, shown
 from holdfast.stores.redis.lua.scripts import Script
-
-if TYPE_CHECKING:
-    from holdfast.stores.redis.links.wire import RequestTemplate
 
 Word = str | bytes
 """A part of a command. Text travels as UTF-8. No int: hiredis crashes the process on one if a signal handler raises."""
@@ -55,6 +52,24 @@ class ReplyError(Exception):
         self.code = text.partition(" ")[0]
 
 
+class PackedCall(Protocol):
+    """The call of a script for requests of one lock, packed but for what differs between them: `RequestTemplate`."""
+
+    script: Script
+
+    def packed(self, request_id: bytes, numbers: bytes, run_id: bytes) -> bytes:
+        """Return the call for one request to the process with a run id, as it is sent."""
+        ...
+
+    def words(self, request_id: bytes, numbers: bytes) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
+        """Return the keys and the arguments of the call for one request, without the run id."""
+        ...
+
+    def last_words(self, run_id: bytes) -> tuple[bytes, ...]:
+        """Return the run id as the last argument, or no argument if `packed` leaves it out."""
+        ...
+
+
 class RedisLink(Protocol):
     """The link to one server, for one client. It connects when it is used first, and again when the connection is lost.
 
@@ -66,7 +81,7 @@ class RedisLink(Protocol):
         """Run a script with `args` and, as its last argument, the run id of the server process."""
         ...
 
-    async def run_request(self, template: "RequestTemplate", request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401 - whatever the script returns
+    async def run_request(self, template: PackedCall, request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401 - whatever the script returns
         """Run the script of a template for one request, and return its value."""
         ...
 

@@ -13,7 +13,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.runtimes.threads import ThreadEvent, ThreadsRuntime
 from holdfast.stores.redis.links import wire
 from holdfast.stores.redis.links.access import RedisAccess
-from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, RedisReply, ReplyError, Word
+from holdfast.stores.redis.links.link import PackedCall, RedisAddress, RedisHearing, RedisReply, ReplyError, Word
 from holdfast.stores.redis.links.listener import RedisListener
 from holdfast.stores.redis.links.sockets import BROKEN, RedisConnection, RedisUnsent, connect
 from holdfast.stores.redis.lua.scripts import Script
@@ -67,7 +67,7 @@ class RedisThreadLink:
         wire.raise_if_error(answer.value)
         return answer
 
-    async def run_request(self, template: wire.RequestTemplate, request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401 - whatever the script returns
+    async def run_request(self, template: PackedCall, request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401 - whatever the script returns
         """Run the script of a template for one request, as most acquisitions and releases do; return its value."""
         now = self._now()
         connection = self._pool.take(now) if now < until else None
