@@ -23,7 +23,9 @@ LONGEST_HEAD = 65536
 """How many bytes the head of a reply, or a line between its chunks, may have."""
 
 STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: [^\r\n]*)?")
-HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\r\n\0]*)")
+HEADERS = re.compile(rb"(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*)*")
+USED = re.compile(rb"\r\n(content-length|transfer-encoding|connection|date):[ \t]*([^\r\n]*)", re.IGNORECASE)
+"""A header that matters here."""
 SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?")
 SAFE = re.compile(r"[\x20-\x7e]*")
 
@@ -132,9 +134,10 @@ class HttpConversation:
     def _read_head(self) -> bool:
         """Read the head once it is complete. Skip interim heads (status 1xx)."""
         while (end := self._came.find(b"\r\n\r\n")) >= 0:
-            first, *headers = bytes(self._came[:end]).split(b"\r\n")
+            head = bytes(self._came[:end])
             del self._came[: end + 4]
-            status = _matched(STATUS, first)
+            begin = head.find(b"\r\n") if b"\r\n" in head else end
+            status, headers = _matched(STATUS, head[:begin]), head[begin:]
             self._status = int(status[2])
             if self._status >= 200:  # noqa: PLR2004 - below are those
                 self._understand(headers, newer=status[1] == b"1")
@@ -143,12 +146,12 @@ class HttpConversation:
         self._limit()
         return False
 
-    def _understand(self, headers: list[bytes], *, newer: bool) -> None:
+    def _understand(self, headers: bytes, *, newer: bool) -> None:
         """Find out how long the body is, and whether the connection stays open."""
+        _matched(HEADERS, headers)
         known: dict[bytes, bytes] = {}
-        for header in headers:
-            name, value = _matched(HEADER, header).groups()
-            name, value = name.lower(), value.strip(b" \t").lower()
+        for header in USED.findall(headers):
+            name, value = header[0].lower(), header[1].rstrip(b" \t").lower()
             if name in {b"content-length", b"transfer-encoding"} and known.get(name, value) != value:
                 raise ValueError("the answer tells two lengths")
             known[name] = value
@@ -220,7 +223,7 @@ def piece(body: bytes) -> bytes:
 
 
 def _read(text: bytes) -> Said:
-    said = json.loads(text)
+    said = json.loads(text.decode())
     if not isinstance(said, dict):
         raise ValueError("the answer is no JSON object")  # noqa: TRY004 - one of BROKEN, as all that cannot be read
     return cast("Said", said)

@@ -65,9 +65,7 @@ class Written:
 
     def packed(self) -> str:
         """Encode the value, without the fields that have their defaults."""
-        usual = Written()
-        pairs = ((short, getattr(self, name), getattr(usual, name)) for short, name in FIELDS.items())
-        return packed_json({short: value for short, value, same in pairs if value != same})
+        return packed_json({short: value for short, name, usual in USUAL if (value := getattr(self, name)) != usual})
 
     @classmethod
     def read(cls, text: str) -> "Written":
@@ -89,6 +87,8 @@ FIELDS = {
     "t": "text",
     "r": "request",
 }
+USUAL = [(short, name, getattr(Written(), name)) for short, name in FIELDS.items()]
+"""The fields with their defaults."""
 
 
 def written(record: Record, wall: int) -> Written:
@@ -120,6 +120,10 @@ class Keys:
         """Return the first key of a session, which is also the prefix of its messages."""
         return self.channels + session
 
+    def tail_of(self, key: str) -> str:
+        """Return the rest of a key after its name."""
+        return key.removeprefix(self.names).partition("/")[2]
+
     def name_of(self, key: str) -> tuple[str, str]:
         """Return the name that a key belongs to, and the rest of the key."""
         quoted, _, tail = key.removeprefix(self.names).partition("/")
@@ -139,6 +143,12 @@ def _quoted(name: str) -> str:
 def encoded(text: str) -> str:
     """Return a key or a value in the gateway's encoding."""
     return b64encode(text.encode("utf-8", "surrogatepass")).decode()
+
+
+@lru_cache(maxsize=1024)
+def encoded_key(key: str) -> str:
+    """Return a key in the gateway's encoding. A client uses the same keys again and again."""
+    return encoded(key)
 
 
 def decoded(text: str) -> str:
@@ -169,7 +179,7 @@ def listed(keys: Keys, kvs: Iterable[Said], revision: int) -> Listing:
     """Decode the keys of a name into a listing at `revision`."""
     listing = Listing([], newest=revision)
     for kv in kvs:
-        tail = keys.name_of(decoded(kv["key"]))[1]
+        tail = keys.tail_of(decoded(kv["key"]))
         if tail == LAST:
             listing.joined = number(kv, "mod_revision")
         elif tail[:1] in KINDS:
