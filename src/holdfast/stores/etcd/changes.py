@@ -64,7 +64,7 @@ class EtcdChanges:
                 continue
             key = self._contender_keys.take(place, session.name)
             try:
-                listing = await self._try_to_join(session, place, key, value, until)
+                listing = await self._try_to_join(session, place, key, value, until, last=record.capacity > 1)
             except LeaseGone:
                 self._sessions.end(session)
                 continue
@@ -79,9 +79,14 @@ class EtcdChanges:
                 raise StoreUnavailable(f"the request for {name!r} was withdrawn while it was under way: try again")
 
     async def _try_to_join(
-        self, session: EtcdSession, place: Place, key: ContenderKey, value: str, until: float
+        self, session: EtcdSession, place: Place, key: ContenderKey, value: str, until: float, *, last: bool = False
     ) -> Listing:
-        """Add a contender if its key neither exists nor has a tombstone, and list the name."""
+        """Add a contender if its key neither exists nor has a tombstone, and list the name.
+
+        `last` writes the key `z`, too. It tells the holder of a lost lease that a later contender came and went. If all
+        contenders before that holder are gone, as those of a lock, then whoever is there came later, and the key would
+        tell nothing.
+        """
         name, _ = place
         contender = self._keys.of(name, key.tail)
         list_it = {"request_range": requests.list_all(self._keys.of(name, ""))}
@@ -89,7 +94,7 @@ class EtcdChanges:
             [requests.created(contender, 0), requests.created(self._keys.of(name, TOMBSTONE + key.tail), 0)],
             [
                 requests.put(contender, value, session.lease),
-                requests.put(self._keys.of(name, LAST), "", session.lease),
+                *([requests.put(self._keys.of(name, LAST), "", session.lease)] if last else []),
                 list_it,
             ],
             [list_it],
@@ -118,7 +123,7 @@ class EtcdChanges:
         others = [requests.delete(self._keys.of(name, Kind.LIGHT + entry.request_id))]
         others += await self._tombstone(name, key, until)
         contender = self._keys.of(name, entry.key)
-        steps = [requests.delete(contender), *others, self._remove_last(name, entry.position)]
+        steps = [requests.delete(contender), *others, *self._remove_last(name, entry)]
         body = requests.transaction([requests.created(contender, entry.position)], steps, others)
         removed = bool((await self._gateway.exchange("kv/txn", body, until, again=False)).get("succeeded"))
         if key is not None and removed:
@@ -144,10 +149,12 @@ class EtcdChanges:
         lease = await self._sessions.grant(LATE, until)
         return [requests.put(self._keys.of(name, TOMBSTONE + key.tail), "", lease)]
 
-    def _remove_last(self, name: str, position: int) -> Said:
-        """Return the step that removes the key `z` of the last join, if no other contender exists."""
-        alone = requests.all_created(self._keys.of(name, Kind.CONTENDER), position)
-        return requests.nested(requests.transaction([alone], [requests.delete(self._keys.of(name, LAST))]))
+    def _remove_last(self, name: str, entry: Entry) -> list[Said]:
+        """Return the step that removes the key `z` of the last join, if no contender exists but this one."""
+        if entry.capacity == 1:
+            return []
+        alone = requests.all_created(self._keys.of(name, Kind.CONTENDER), entry.position)
+        return [requests.nested(requests.transaction([alone], [requests.delete(self._keys.of(name, LAST))]))]
 
     # -- changing ------------------------------------------------------------------------------------------
 
@@ -176,7 +183,7 @@ class EtcdChanges:
         steps += [self._put(name, record, lease) for record, lease in zip(add, leases, strict=True)]
         gone = [entry for entry in remove if entry.kind is Kind.CONTENDER]
         if len(gone) == 1 and all(record.kind is not Kind.CONTENDER for record in add):
-            steps.append(self._remove_last(name, gone[0].position))
+            steps += self._remove_last(name, gone[0])
         there = [*remove, beside] if beside is not None else remove
         compares = [requests.created(self._keys.of(name, entry.key), entry.position) for entry in there]
         try:

@@ -5,7 +5,7 @@
     <prefix>/n/<name>/k<request>    a placeholder, with a lease of its own
     <prefix>/n/<name>/b<request>    the lock delay of a holder, with a lease that outlives that of the session
     <prefix>/n/<name>/s<request>    a change of the capacity, without a lease
-    <prefix>/n/<name>/z             nothing; its mod_revision tells when the last contender joined
+    <prefix>/n/<name>/z             nothing; its mod_revision tells when the last contender joined, except of a lock
     <prefix>/n/<name>/t<key>        the tombstone of such a key, which refuses a join, with a lease of 30 seconds
     <prefix>/v/<name>               a cell: when it was written, in 16 digits, and its value as the client gave it
     <prefix>/i/<session>            the mark that the session lives, with its lease; the keys below are messages to it
@@ -181,9 +181,12 @@ def listed(keys: Keys, kvs: Iterable[Said], revision: int) -> Listing:
     for kv in kvs:
         tail = keys.tail_of(decoded(kv["key"]))
         if tail == LAST:
-            listing.joined = number(kv, "mod_revision")
+            listing.joined = max(listing.joined, number(kv, "mod_revision"))
         elif tail[:1] in KINDS:
-            listing.entries.append(entry_of(tail, kv, revision))
+            entry = entry_of(tail, kv, revision)
+            listing.entries.append(entry)
+            if entry.kind is Kind.CONTENDER:
+                listing.joined = max(listing.joined, entry.position)
     listing.entries.sort(key=lambda entry: (entry.order, entry.position))
     return listing
 
