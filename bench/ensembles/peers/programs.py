@@ -114,7 +114,9 @@ def _left_out(recipe: Recipe, folder: Path, why: str) -> Built:
 def _reason(done: subprocess.CompletedProcess[str]) -> str:
     """Return the first line in which a tool says why it failed."""
     lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    return next((line for line in lines if "rror" in line), lines[0] if lines else f"exit code {done.returncode}")
+    return next(
+        (line for line in lines if "error" in line.lower()), lines[0] if lines else f"exit code {done.returncode}"
+    )
 
 
 class Program:
