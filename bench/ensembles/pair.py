@@ -23,6 +23,12 @@ OVER_PEER = 1.0
 OVER_FLOOR = {ZOOKEEPER: 1.2, ETCD: 1.5}
 """The greatest ratio to the time of two bare requests."""
 
+MORE = {
+    ZOOKEEPER: "a pair has a third request, because a new node does not tell which nodes were there before",
+    ETCD: "the requests of a pair also compare keys and list the name",
+}
+"""Why a pair is more work than its floor."""
+
 SHARE = 4
 """By how much the pairs of a round are fewer than in Redis, where they are faster."""
 
@@ -166,7 +172,8 @@ def over_floor(kind: str, case: Case, found: Mapping[Case, Sequence[Round]]) -> 
     """Compare a contender with two bare requests."""
     floor = Case(FLOORS[kind], case.place)
     text = f"{case} / {floor.label}, median of the rounds' ratios"
-    why = f"of a pair the client works for {_client(case, found)}, of the floor for {_client(floor, found)}"
+    client, least = _client(case, found), _client(floor, found)
+    why = f"{MORE[kind]}; of a pair the client works for {client}, of the floor for {least}"
     return Bound(text, _ratio(case, floor, found), OVER_FLOOR[kind], why=why)
 
 
