@@ -1,6 +1,7 @@
 """Sixteen threads of one process contend for one lock in ZooKeeper or etcd, and hold it for no time.
 
-The floor is what one client does alone at the same server: it adds a node or a key and removes it, one after the other.
+The peers are Curator's and Go's locks, with as many threads or goroutines in one process. The floor is what one client
+does alone at the same server: it adds a node or a key and removes it, one after the other.
 """
 
 import statistics
@@ -13,8 +14,10 @@ from pathlib import Path
 
 from bench.contenders import NAME, LeaseHandle, clock
 from bench.ensembles.contenders import BLOCKING, BUSY, FLOORS, MEANINGS, TTL
+from bench.ensembles.peers import programs
+from bench.ensembles.peers.programs import Built
 from bench.ensembles.servers import ETCD, ZOOKEEPER, Address, Case, Place, running, url_of
-from bench.harness import Report, Row, Size, interleave, ratios, spread
+from bench.harness import Bound, Report, Row, Size, interleave, ratios, spread
 from bench.threads32 import contend
 from bench.timing import BATCH
 from bench.workers import Worker
@@ -25,6 +28,9 @@ CROWD = 16
 
 LINGER = 5.0
 """How long a lease lingers, in seconds: longer than the thread that uses it again takes."""
+
+FASTER = 10.0
+"""The least ratio to the peer's speed."""
 
 HOT = f"holdfast {CROWD} threads"
 AGAIN = "holdfast 1 thread, linger"
@@ -58,11 +64,14 @@ def etcd(size: Size, folder: Path) -> Report:
 
 def run(kind: str, size: Size, folder: Path) -> Report:
     """Let the threads contend, and measure the floor, in turns."""
-    labels = (HOT, AGAIN, FLOORS[kind])
+    peer = programs.build(kind, folder / "peer")
+    labels = [HOT, AGAIN, *peer.labels, FLOORS[kind]]
     with ExitStack() as stack:
         places = stack.enter_context(running(kind, folder, ensembles=size.ensembles))
         cases = [Case(label, name) for name in places for label in labels]
-        workers = {case: stack.enter_context(Worker(serve, kind, case.label, places[case.place].one)) for case in cases}
+        workers = {
+            case: stack.enter_context(Worker(serve, kind, case.label, places[case.place].one, peer)) for case in cases
+        }
         for worker in workers.values():
             worker.answer()
         measures = {str(case): partial(_round, workers[case], places[case.place], size.seconds) for case in cases}
@@ -71,8 +80,10 @@ def run(kind: str, size: Size, folder: Path) -> Report:
         found = {case: rounds[str(case)] for case in cases}
         version = next(iter(places.values())).meters.version
     title = f"threads of one process on one name, which they hold for no time: {CROWD} or 1"
-    report = Report(f"{kind}_hot", title, COLUMNS, notes=[_note(version)])
-    report.rows = [_row(kind, case, found) for case in cases]
+    report = Report(f"{kind}_hot", title, COLUMNS, notes=[_note(version), *peer.notes])
+    meanings = {**MEANINGS, **WHAT, peer.label: peer.meaning}
+    report.rows = [_row(kind, case, found, meanings[case.label]) for case in cases]
+    report.bounds = [bound(place, label, found) for place in places for label in peer.labels]
     return report
 
 
@@ -88,7 +99,14 @@ def _round(worker: Worker, place: Place, seconds: float) -> Round:
     return found
 
 
-def _row(kind: str, case: Case, found: Mapping[Case, Sequence[Round]]) -> Row:
+def bound(place: str, peer: str, found: Mapping[Case, Sequence[Round]]) -> Bound:
+    """Compare the threads with a peer on some servers."""
+    ours, theirs = (_rates(found[Case(label, place)]) for label in (HOT, peer))
+    text = f"{Case(HOT, place)} / {peer}, median of the rounds' ratios"
+    return Bound(text, ratios(ours, theirs).median, FASTER, at_least=True)
+
+
+def _row(kind: str, case: Case, found: Mapping[Case, Sequence[Round]], meaning: str) -> Row:
     rounds = found[case]
     rates, floor = _rates(rounds), _rates(found[Case(FLOORS[kind], case.place)])
     middle, over = spread(rates), ratios(rates, floor)
@@ -109,7 +127,7 @@ def _row(kind: str, case: Case, found: Mapping[Case, Sequence[Round]]) -> Row:
         "fairness": fairness,
         "overlaps": overlaps,
     }
-    return Row(str(case), cells, WHAT.get(case.label) or MEANINGS[case.label], figures)
+    return Row(str(case), cells, meaning, figures)
 
 
 def _rates(rounds: Sequence[Round]) -> list[float]:
@@ -119,9 +137,11 @@ def _rates(rounds: Sequence[Round]) -> list[float]:
 # -- the process of one contender -------------------------------------------------------------------------------
 
 
-def serve(line: Connection, kind: str, label: str, address: Address) -> None:
+def serve(line: Connection, kind: str, label: str, address: Address, peer: Built) -> None:
     """Run the process of one contender."""
-    if label in BLOCKING:
+    if label == peer.label:
+        _serve_peer(line, peer, address)
+    elif label in BLOCKING:
         _serve_floor(line, label, address)
     else:
         _serve_threads(line, url_of(kind, address), *((CROWD, 0.0) if label == HOT else (1, LINGER)))
@@ -148,3 +168,12 @@ def _serve_floor(line: Connection, label: str, address: Address) -> None:
             while not taken or clock() < until:
                 taken.append(measure(BATCH))
             line.send(Round(1.0 / statistics.median(taken), 1.0, 0))
+
+
+def _serve_peer(line: Connection, peer: Built, address: Address) -> None:
+    with programs.started(peer, address, CROWD) as program:
+        line.send("ready")
+        while True:
+            seconds: float = line.recv()
+            overlaps, grants = program.hot(seconds)
+            line.send(Round(sum(grants) / seconds, min(grants) / max(1, *grants), overlaps))

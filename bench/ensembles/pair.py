@@ -2,21 +2,32 @@
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from bench.ensembles.contenders import ASYNCIO, FLOORS, MEANINGS, PAIRS, PEERS, THREADS, measuring
+from bench.ensembles.peers import programs
+from bench.ensembles.peers.programs import Built
 from bench.ensembles.servers import ETCD, ZOOKEEPER, Address, Case, Place, running
 from bench.harness import Bound, Report, Row, Size, duration, interleave, ratios, spread
-from bench.timing import BATCH
+from bench.timing import BATCH, Measure
 from bench.workers import Worker
 
 OVER_PEER = 1.0
-"""The greatest ratio to the best peer's time."""
+"""The greatest ratio to the time of the best peer in Python."""
+
+OVER_FLOOR = {ZOOKEEPER: 1.2, ETCD: 1.5}
+"""The greatest ratio to the time of two bare requests."""
+
+MORE = {
+    ZOOKEEPER: "a pair has a third request, because a new node does not tell which nodes were there before",
+    ETCD: "the requests of a pair also compare keys and list the name",
+}
+"""Why a pair is more work than its floor."""
 
 SHARE = 4
 """By how much the pairs of a round are fewer than in Redis, where they are faster."""
@@ -47,13 +58,15 @@ def etcd(size: Size, folder: Path) -> Report:
 
 def run(kind: str, size: Size, folder: Path) -> Report:
     """Compare the pairs of all contenders."""
+    peer = programs.build(kind, folder / "peer")
+    labels = [*PAIRS[kind], *peer.labels]
     with ExitStack() as stack:
         places = stack.enter_context(running(kind, folder, ensembles=size.ensembles))
         asked = {name: place.one for name, place in places.items()}
-        workers = {label: stack.enter_context(Worker(serve, kind, label, asked)) for label in PAIRS[kind]}
+        workers = {label: stack.enter_context(Worker(serve, kind, label, asked, peer)) for label in labels}
         for worker in workers.values():
             worker.answer()
-        cases = [Case(label, place) for place in places for label in PAIRS[kind]]
+        cases = [Case(label, place) for place in places for label in labels]
         measures = {
             str(case): partial(_round, workers[case.label], places[case.place], case.place, size.pairs // SHARE)
             for case in cases
@@ -62,16 +75,18 @@ def run(kind: str, size: Size, folder: Path) -> Report:
         rounds = interleave(measures, size.pair_rounds)
         found = {case: rounds[str(case)] for case in cases}
         version = next(iter(places.values())).meters.version
-    report = Report(f"{kind}_pair", "an uncontended acquire + release", COLUMNS, notes=[_note(version)])
-    report.rows = [_row(kind, case, found) for case in found]
-    report.bounds = [_bound(kind, Case(ours, place), found) for place in places for ours in (THREADS, ASYNCIO)]
+    report = Report(f"{kind}_pair", "an uncontended acquire + release", COLUMNS, notes=[_note(version), *peer.notes])
+    meanings = {**MEANINGS, peer.label: peer.meaning}
+    report.rows = [_row(kind, case, found, meanings[case.label]) for case in found]
+    ours = [Case(label, place) for place in places for label in (THREADS, ASYNCIO)]
+    report.bounds = [make(kind, case, found) for case in ours for make in (over_floor, over_peer)]
     return report
 
 
 def _note(version: str) -> str:
     return (
         f"the servers are {version}; they do not wait for the disk, and all clients of the ensemble use the same "
-        "follower; peer is the faster of the recipes"
+        "follower; peer is the faster of the recipes in Python"
     )
 
 
@@ -86,21 +101,38 @@ def _round(worker: Worker, place: Place, name: str, pairs: int) -> Round:
     return Round(seconds, client, requests / (len(batches) * BATCH))
 
 
-def serve(line: Connection, kind: str, label: str, asked: Mapping[str, Address]) -> None:
+def serve(line: Connection, kind: str, label: str, asked: Mapping[str, Address], peer: Built) -> None:
     """Run the process of one contender."""
     with ExitStack() as stack:
-        measures = {name: stack.enter_context(measuring(kind, label, each)) for name, each in asked.items()}
-        for measure in measures.values():
-            measure(BATCH)  # connects
+        batches = {name: stack.enter_context(_batches(kind, label, each, peer)) for name, each in asked.items()}
+        for batch in batches.values():
+            batch()  # connects
         line.send("ready")
         while True:
-            measure = measures[line.recv()]
-            before = time.process_time()
-            seconds = measure(BATCH)
-            line.send((seconds, (time.process_time() - before) / BATCH))
+            line.send(batches[line.recv()]())
 
 
-def _row(kind: str, case: Case, found: Mapping[Case, Sequence[Round]]) -> Row:
+Batch = Callable[[], tuple[float, float]]
+"""Measures a batch of pairs, and returns the seconds and the client's processor seconds of one pair."""
+
+
+@contextmanager
+def _batches(kind: str, label: str, address: Address, peer: Built) -> Generator[Batch]:
+    if label == peer.label:
+        with programs.started(peer, address, 1) as program:
+            yield partial(program.pair, BATCH)
+    else:
+        with measuring(kind, label, address) as measure:
+            yield partial(_time, measure)
+
+
+def _time(measure: Measure) -> tuple[float, float]:
+    before = time.process_time()
+    seconds = measure(BATCH)
+    return seconds, (time.process_time() - before) / BATCH
+
+
+def _row(kind: str, case: Case, found: Mapping[Case, Sequence[Round]], meaning: str) -> Row:
     rounds = found[case]
     middle = spread(_seconds(rounds))
     floor, peer = Case(FLOORS[kind], case.place), best_peer(kind, case.place, found)
@@ -123,7 +155,7 @@ def _row(kind: str, case: Case, found: Mapping[Case, Sequence[Round]]) -> Row:
         "requests": requests,
         "client_seconds": client,
     }
-    return Row(str(case), cells, MEANINGS[case.label], figures)
+    return Row(str(case), cells, meaning, figures)
 
 
 def _seconds(rounds: Sequence[Round]) -> list[float]:
@@ -136,9 +168,27 @@ def best_peer(kind: str, place: str, found: Mapping[Case, Sequence[Round]]) -> C
     return min(cases, key=lambda case: statistics.median(_seconds(found[case])))
 
 
-def _bound(kind: str, case: Case, found: Mapping[Case, Sequence[Round]]) -> Bound:
+def over_floor(kind: str, case: Case, found: Mapping[Case, Sequence[Round]]) -> Bound:
+    """Compare a contender with two bare requests."""
+    floor = Case(FLOORS[kind], case.place)
+    text = f"{case} / {floor.label}, median of the rounds' ratios"
+    client, least = _client(case, found), _client(floor, found)
+    why = f"{MORE[kind]}; of a pair the client works for {client}, of the floor for {least}"
+    return Bound(text, _ratio(case, floor, found), OVER_FLOOR[kind], why=why)
+
+
+def over_peer(kind: str, case: Case, found: Mapping[Case, Sequence[Round]]) -> Bound:
+    """Compare a contender with the fastest peer in Python."""
     peer, floor = best_peer(kind, case.place, found), Case(FLOORS[kind], case.place)
-    over_peer, floor_is = (ratios(_seconds(found[over]), _seconds(found[peer])).median for over in (case, floor))
-    client = statistics.median(each.client for each in found[case])
-    why = f"the floor takes {floor_is:.2f} of that peer's time; of a pair the client works for {duration(client)}"
-    return Bound(f"{case} / {peer.label}, median of the rounds' ratios", over_peer, OVER_PEER, why=why)
+    floor_is, client = _ratio(floor, peer, found), _client(case, found)
+    why = f"the floor takes {floor_is:.2f} of that peer's time; of a pair the client works for {client}"
+    text = f"{case} / {peer.label}, median of the rounds' ratios"
+    return Bound(text, _ratio(case, peer, found), OVER_PEER, why=why)
+
+
+def _ratio(over: Case, under: Case, found: Mapping[Case, Sequence[Round]]) -> float:
+    return ratios(_seconds(found[over]), _seconds(found[under])).median
+
+
+def _client(case: Case, found: Mapping[Case, Sequence[Round]]) -> str:
+    return duration(statistics.median(each.client for each in found[case]))

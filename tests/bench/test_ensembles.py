@@ -1,5 +1,6 @@
 """What the benchmarks of ZooKeeper and etcd count is counted right."""
 
+from pathlib import Path
 from typing import cast
 from unittest import mock
 
@@ -70,19 +71,21 @@ def test_wakes_are_counted_and_passed_on() -> None:
     assert (told, len(wakes)) == (["request"], 1)
 
 
-def test_meters_of_zookeeper(zookeeper_server: ZooKeeperServer) -> None:
-    """What the benchmark itself asks is not counted."""
-    meters = ZooKeeperMeters([zookeeper_server])
-    before = meters.requests()
-    assert meters.watches() == meters.events() == 0
-    assert meters.version.startswith("ZooKeeper 3.")
-    assert meters.requests() == before
+def test_meters_of_zookeeper(tmp_path: Path) -> None:
+    """What the benchmark itself asks is not counted. No other test uses its server."""
+    with ZooKeeperServer(tmp_path) as server:
+        meters = ZooKeeperMeters([server])
+        before = meters.requests()
+        assert meters.watches() == meters.events() == 0
+        assert meters.version.startswith("ZooKeeper 3.")
+        assert meters.requests() == before
 
 
-def test_meters_of_etcd(etcd_server: EtcdServer) -> None:
+def test_meters_of_etcd(tmp_path: Path) -> None:
     """A request is counted as one."""
-    meters = EtcdMeters([etcd_server])
-    before = meters.requests()
-    etcd_server.revision()
-    assert meters.requests() == before + 1
-    assert meters.version.startswith("etcd ")
+    with EtcdServer(tmp_path) as server:
+        meters = EtcdMeters([server])
+        before = meters.requests()
+        server.revision()
+        assert meters.requests() == before + 1
+        assert meters.version.startswith("etcd ")

@@ -54,10 +54,10 @@ class Held:
         self._in_steps(names, lambda key: {"request_delete_range": {"key": key}})
 
     async def all_wanted(self, kit: Kit) -> None:
-        """Wait until somebody waits for each of them: then there are two keys more of each."""
+        """Wait until somebody waits for each of them: then there is one key more of each."""
         until = kit.now() + AMPLE
-        while self._count() < 3 * len(self.names):
-            assert kit.now() < until, f"of {3 * len(self.names)} keys there are {self._count()}"
+        while self._count() < 2 * len(self.names):
+            assert kit.now() < until, f"of {2 * len(self.names)} keys there are {self._count()}"
             await kit.pause(0.05)
 
     def _count(self) -> int:

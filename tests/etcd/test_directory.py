@@ -59,6 +59,26 @@ def test_contenders_are_listed_in_the_order_of_their_joins(run: Run, etcd_server
     run(scene)
 
 
+@pytest.mark.parametrize("capacity", [1, 2])
+def test_a_listing_tells_the_last_join(run: Run, etcd_server: EtcdServer, name: str, capacity: int) -> None:
+    """It tells the last contender that is there, and one that came and went beside another if both fit."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a:
+            first, listing = await a.directory.join(name, contender("a", capacity=capacity), a.soon())
+            assert listing.joined == first.position
+            second, listing = await a.directory.join(name, contender("b", capacity=capacity), a.soon())
+            assert listing.joined == second.position
+            assert await a.directory.withdraw_join(name, "b", second, a.soon())
+            joined = (await a.directory.look(name, a.soon())).joined
+            assert joined == (second.position if capacity > 1 else first.position)
+            assert await a.directory.withdraw_join(name, "a", first, a.soon())
+            assert (await a.directory.look(name, a.soon())).joined == 0
+            assert etcd_server.keys(Keys("holdfast").of(name, "")) == []
+
+    run(scene)
+
+
 def test_nothing_is_left_behind(run: Run, etcd_server: EtcdServer, name: str) -> None:
     """Who leaves takes all that it wrote along; who closes its session takes the rest."""
 

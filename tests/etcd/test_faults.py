@@ -4,7 +4,7 @@ import asyncio
 import os
 import warnings
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,7 +14,7 @@ from holdfast.contracts.runtime import Runtime
 from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from holdfast.stores.etcd.link import Said
 from holdfast.stores.etcd.session import EtcdSession
-from holdfast.stores.ordered import Entry, Kind, Record
+from holdfast.stores.ordered import Entry, Kind, Listing, Record
 from holdfast.testing.conformance.check import API_FORMS
 from holdfast.testing.conformance.kit import Kit
 from tests.etcd.scenes import TEST_TIMEOUT, Member, Run, contender, eventually, member, run_asyncio
@@ -42,6 +42,15 @@ def url_of(proxy: Proxy) -> str:
     return f"etcd://{host}:{port}"
 
 
+def join_again(one: Member, name: str, request_id: str) -> Callable[[], Awaitable[Listing]]:
+    """Return what does the same as a late copy of a join."""
+    changes, session = one.directory._changes, one.directory._sessions.current
+    key = changes._contender_keys.find((name, request_id))
+    assert session is not None
+    assert key is not None
+    return lambda: changes._try_to_join(session, (name, request_id), key, "{}", one.soon())
+
+
 def test_a_join_whose_reply_was_lost_is_asked_again(run: Run, proxy: Proxy, name: str) -> None:
     """It is the same contender, and there is only one."""
 
@@ -62,26 +71,28 @@ def test_a_join_that_comes_after_its_end_does_nothing(run: Run, proxy: Proxy, na
 
     async def scene(runtime: Runtime) -> None:
         async with member(runtime, url_of(proxy)) as a:
-            session = a.directory._sessions.current
-            assert session is not None
             proxy.swallow(containing=b"kv/txn")
             with pytest.raises(OutcomeUnknown):
                 await a.directory.join(name, contender("came"), a.soon())
+            late = [join_again(a, name, "came")]
             assert await a.directory.withdraw_join(name, "came", None, a.soon())
             proxy.lose(containing=b"kv/txn")
             with pytest.raises(OutcomeUnknown):
                 await a.directory.join(name, contender("lost"), a.soon())
+            late.append(join_again(a, name, "lost"))
             assert not await a.directory.withdraw_join(name, "lost", None, a.soon())
             proxy.swallow(containing=b"kv/txn")
             with pytest.raises(OutcomeUnknown):
                 await a.directory.join(name, contender("kept"), a.soon())
+            late.append(join_again(a, name, "kept"))
             there = (await a.directory.look(name, a.soon())).entries
             kept = Record(Kind.PLACEHOLDER, "kept", counts_for=60.0, place=there[0].order)
             assert await a.directory.change(name, there, [kept], a.soon())
-            for request_id in ("came", "lost", "kept"):
-                listing = await a.directory._changes._try_to_join(session, name, request_id, "{}", a.soon())
+            for join in late:
+                listing = await join()
                 assert [entry.kind for entry in listing.entries] == [Kind.PLACEHOLDER]
-            assert await a.directory.change(name, listing.entries, [], a.soon())
+            there = (await a.directory.look(name, a.soon())).entries
+            assert await a.directory.change(name, there, [], a.soon())
 
     run(scene)
 
@@ -332,8 +343,6 @@ def test_a_cancelled_join_may_yet_come(proxy: Proxy, name: str) -> None:
 
     async def scene(runtime: Runtime) -> None:
         async with member(runtime, url_of(proxy)) as a:
-            session = a.directory._sessions.current
-            assert session is not None
             proxy.swallow(containing=b"kv/txn", cut=False)
             join = asyncio.create_task(a.directory.join(name, contender("a"), a.soon()))
             while not proxy.counts.swallowed:
@@ -342,8 +351,9 @@ def test_a_cancelled_join_may_yet_come(proxy: Proxy, name: str) -> None:
             join.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await join
+            late = join_again(a, name, "a")
             await a.directory.withdraw_join(name, "a", None, a.soon())
-            assert (await a.directory._changes._try_to_join(session, name, "a", "{}", a.soon())).entries == []
+            assert (await late()).entries == []
 
     run_asyncio(scene)
 
@@ -378,7 +388,7 @@ def test_a_waiter_that_was_ended_for_its_silence_waits_on(etcd_server: EtcdServe
         await lease.release()
         await (await behind.result()).release()
         await (await waiting.result()).release()
-        assert not cast("EtcdDirectory", party.store.directory)._changes._joining
+        assert not cast("EtcdDirectory", party.store.directory)._changes._contender_keys._unsure
 
     play(form, etcd_server.url, scene)
 
@@ -392,6 +402,7 @@ def test_a_join_that_is_under_way_when_it_is_given_up_stays_away(run: Run, proxy
             proxy.lose(containing=b"kv/txn")
             with pytest.raises(OutcomeUnknown):
                 await directory.join(name, contender("a"), a.soon())
+            late = join_again(a, name, "a")
             exchange, given_up = directory._gateway.exchange, list[bool]()
 
             async def give_up_first(path: str, body: Said, until: float, **options: Any) -> Said:  # noqa: ANN401
@@ -405,9 +416,7 @@ def test_a_join_that_is_under_way_when_it_is_given_up_stays_away(run: Run, proxy
                 await directory.join(name, contender("a"), a.soon())
             assert (await directory.look(name, a.soon())).entries == []
             entry, _ = await directory.join(name, contender("a"), a.soon())
-            session = directory._sessions.current
-            assert session is not None
             assert await directory.withdraw_join(name, "a", entry, a.soon())
-            assert (await directory._changes._try_to_join(session, name, "a", "{}", a.soon())).entries == []
+            assert (await late()).entries == []
 
     run(scene)

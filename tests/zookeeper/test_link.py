@@ -1,8 +1,10 @@
 """The connection as its users see it, with a client of kazoo that does what the tests say."""
 
 import asyncio
+import contextlib
+import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -16,6 +18,7 @@ from holdfast.stores.zookeeper.handler import Handler
 from holdfast.stores.zookeeper.library import KazooClient, Result
 from holdfast.stores.zookeeper.link import ZooKeeperHearing, ZooKeeperLink
 from holdfast.stores.zookeeper.options import access_of
+from holdfast.stores.zookeeper.sockets import GREETING, SlowError, ZooKeeperConnection
 from tests.zookeeper.worlds import TEST_TIMEOUT
 
 
@@ -137,3 +140,60 @@ def test_who_asks_never_waits_for_the_thread() -> None:
     taken.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
         asked.send(b"\0")
+
+
+@pytest.fixture
+def wired() -> Iterator[tuple[Handler, ZooKeeperConnection, socket.socket]]:
+    """Return a handler, a connection that a server has greeted, and the server's end of it."""
+    ours, theirs = socket.socketpair()
+    handler = Handler(access_of(urlsplit("zookeeper://server")), ThreadsRuntime())
+    connection = ZooKeeperConnection(ours, handler.attempts, 0.0)
+    with ours, theirs:
+        theirs.sendall(bytes(GREETING))
+        assert connection.recv(GREETING) == bytes(GREETING)
+        connection.setblocking(False)
+        yield handler, connection, theirs
+
+
+def test_what_has_arrived_is_received_at_once(wired: tuple[Handler, ZooKeeperConnection, socket.socket]) -> None:
+    """Kazoo takes it in parts, without a wait for the socket; the end of the connection comes after all of it."""
+    handler, connection, theirs = wired
+    theirs.sendall(b"head and body")
+    theirs.shutdown(socket.SHUT_WR)
+    assert handler.select([connection], [], [], TEST_TIMEOUT) == ([connection], [], [])
+    assert connection.recv(4) == b"head"
+    assert connection.pending() == len(b" and body")
+    assert handler.select([connection], [], [], 0.0) == ([connection], [], [])
+    assert connection.recv(100) == b" and body"
+    assert connection.pending() == 0
+    assert handler.select([connection], [], [], TEST_TIMEOUT) == ([connection], [], [])
+    assert connection.recv(4) == b""
+
+
+def test_replies_are_read_while_requests_are_sent(wired: tuple[Handler, ZooKeeperConnection, socket.socket]) -> None:
+    """However many requests there are: the socket is looked at before every other one at least."""
+    handler, connection, theirs = wired
+    taken, asked = handler.create_socket_pair()
+    for _ in range(4):
+        asked.send(b"\0")
+    theirs.sendall(b"reply")
+    found = [handler.select([connection, taken], [], [], TEST_TIMEOUT)[0] for _ in range(4)]
+    assert all(taken in each for each in found)
+    assert [connection in each for each in found] == [False, True, False, True]
+    taken.close()
+
+
+def test_a_full_connection_is_waited_for(wired: tuple[Handler, ZooKeeperConnection, socket.socket]) -> None:
+    """A request that the system does not take now is sent once it does, or fails after its time."""
+    handler, connection, theirs = wired
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            connection._connection.send(bytes(65536))
+    assert handler.select([], [connection], [], 0.01) == ([], [connection], [])
+    with pytest.raises(SlowError):
+        connection.send(b"request")
+    assert handler.select([], [connection], [], TEST_TIMEOUT) == ([], [connection], [])
+    emptying = threading.Thread(target=theirs.recv, args=(2**24,), daemon=True)
+    emptying.start()
+    assert connection.send(b"request") == len(b"request")
+    emptying.join(TEST_TIMEOUT)

@@ -1,8 +1,8 @@
 """The transactions that change the entries of names in etcd: joins, withdrawals and all other changes.
 
 *A late join.* A server may carry out a join after its client has given the request up. So a client that gives up a join
-without a reply writes a tombstone, and every join checks that there is none. A client that repeats the request first
-removes the tombstone, and writes another one if it gives up again.
+without a reply writes a tombstone, and every join checks that its key has none. A client that repeats the request joins
+under another key.
 """
 
 import math
@@ -12,9 +12,10 @@ from functools import partial
 from holdfast.contracts.runtime import Runtime
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.etcd import requests
+from holdfast.stores.etcd.contender_keys import ContenderKey, ContenderKeys, Place
 from holdfast.stores.etcd.errors import LeaseGone
 from holdfast.stores.etcd.gateway import Gateway
-from holdfast.stores.etcd.keys import LAST, TOMBSTONE, Keys, encoded, number, read_value, written
+from holdfast.stores.etcd.keys import LAST, TOMBSTONE, Keys, Seen, number, read_value, written
 from holdfast.stores.etcd.link import Said
 from holdfast.stores.etcd.reads import EtcdReads
 from holdfast.stores.etcd.session import EtcdSession, EtcdSessions
@@ -39,106 +40,121 @@ class EtcdChanges:
         self._keys = keys
         self._sessions = sessions
         self._reads = reads
-        self._unsure: set[tuple[str, str]] = set()
-        """The joins of which a copy may still be under way."""
-        self._joining: set[tuple[str, str]] = set()
-        """The joins that are under way and were not given up meanwhile."""
+        self._contender_keys = ContenderKeys()
 
-    def forget_unsure_joins(self) -> None:
-        """Forget the unsure joins of an ended session: no server can carry them out any more."""
-        self._unsure.clear()
+    def forget_session(self, session: str) -> None:
+        """Forget the keys of an ended session."""
+        self._contender_keys.forget(session)
+
+    def key_of(self, name: str, request_id: str) -> str:
+        """Return the key of a contender; a key that does not exist if the request has none."""
+        key = self._contender_keys.find((name, request_id))
+        return self._keys.of(name, key.tail if key is not None else Kind.CONTENDER + request_id)
 
     # -- joining -------------------------------------------------------------------------------------------
 
     async def join(self, name: str, record: Record, until: float) -> tuple[Entry, Listing]:
         """Add a contender, unless this session has one of this request; return its entry and a listing with it."""
-        self._joining.add((name, record.request_id))
-        try:
-            return await self._join(name, record, until)
-        finally:
-            self._joining.discard((name, record.request_id))
-
-    async def _join(self, name: str, record: Record, until: float) -> tuple[Entry, Listing]:
+        place = name, record.request_id
         value = written(record, self._runtime.wall()).packed()
         while True:
             session = await self._sessions.ensure(until)
             await self._sessions.prove(until)
             if self._sessions.current is not session:
                 continue
+            key = self._contender_keys.take(place, session.name)
             try:
-                listing = await self._try_to_join(session, name, record.request_id, value, until)
+                listing = await self._try_to_join(session, place, key, value, until, last=record.capacity > 1)
             except LeaseGone:
                 self._sessions.end(session)
                 continue
-            mine = _contender(listing, record.request_id)
-            if mine is None:
-                await self._unbury(name, record.request_id, until)
-            elif mine.session == session.name:
-                return mine, listing
-            else:
-                await self._change(name, [mine], [], until)
+            mine = _contenders(listing, record.request_id)
+            strays = [entry for entry in mine if entry.key != key.tail]
+            if strays:  # of an earlier session
+                await self._change(name, strays, [], until)
+            elif mine:
+                mine[0].contender_key = key
+                return mine[0], listing
+            elif not self._contender_keys.drop(place, key):
+                raise StoreUnavailable(f"the request for {name!r} was withdrawn while it was under way: try again")
 
-    async def _unbury(self, name: str, request_id: str, until: float) -> None:
-        """Remove the tombstone of a request that was given up earlier and is repeated now.
+    async def _try_to_join(
+        self, session: EtcdSession, place: Place, key: ContenderKey, value: str, until: float, *, last: bool = False
+    ) -> Listing:
+        """Add a contender if its key neither exists nor has a tombstone, and list the name.
 
-        A late copy of the join may arrive during the removal; the request is wanted again, so that does no harm. A late
-        copy of the removal deletes nothing: it compares the revision, and every tombstone has a new one.
+        `last` writes the key `z`, too. It tells the holder of a lost lease that a later contender came and went. If all
+        contenders before that holder are gone, as those of a lock, then whoever is there came later, and the key would
+        tell nothing.
         """
-        if (name, request_id) not in self._joining:
-            raise StoreUnavailable(f"the request for {name!r} was withdrawn while it was under way: try again")
-        self._unsure.add((name, request_id))
-        key = self._keys.of(name, TOMBSTONE + request_id)
-        found = await self._gateway.exchange("kv/range", {"key": encoded(key)}, until)
-        for kv in found.get("kvs", []):
-            written_at = requests.changed(key, number(kv, "mod_revision"))
-            await self._gateway.exchange("kv/txn", requests.transaction([written_at], [requests.delete(key)]), until)
-
-    async def _try_to_join(self, session: EtcdSession, name: str, request_id: str, value: str, until: float) -> Listing:
-        """Add a contender if there is none of this request, and list the name."""
-        key = self._keys.of(name, Kind.CONTENDER + request_id)
-        last = self._keys.of(name, LAST)
+        name, _ = place
+        contender = self._keys.of(name, key.tail)
         list_it = {"request_range": requests.list_all(self._keys.of(name, ""))}
         body = requests.transaction(
-            [requests.created(key, 0), requests.created(self._keys.of(name, TOMBSTONE + request_id), 0)],
+            [requests.created(contender, 0), requests.created(self._keys.of(name, TOMBSTONE + key.tail), 0)],
             [
-                requests.put(key, value, session.lease),
-                requests.put(last, "", session.lease),
+                requests.put(contender, value, session.lease),
+                *([requests.put(self._keys.of(name, LAST), "", session.lease)] if last else []),
                 list_it,
             ],
             [list_it],
         )
-        unsure = ["before"] if (name, request_id) in self._unsure else []
-        self._unsure.add((name, request_id))
+        unsure = list[str]()
         said = await self._gateway.exchange("kv/txn", body, until, on_unsure=partial(unsure.append, "now"))
         if not unsure:
-            self._unsure.discard((name, request_id))
+            self._contender_keys.settle(place, key)
         return self._reads.listing(said, said["responses"][-1]["response_range"])
 
     async def withdraw_join(self, name: str, request_id: str, entry: Entry | None, until: float) -> bool:
         """Remove the contender of a request, and prevent a late join; return whether the contender was there."""
-        self._joining.discard((name, request_id))
-        steps = [requests.delete(self._keys.of(name, tail + request_id)) for tail in (Kind.CONTENDER, Kind.LIGHT)]
-        steps += await self._tombstone(name, request_id, until)
-        if entry is not None and entry.position:
-            steps.append(self._remove_last(name, entry.position))
+        key = self._contender_keys.find((name, request_id))
+        if entry is not None:
+            if key is not None and key.tail != entry.key:  # the entry is of an earlier session
+                await self._remove_key(name, request_id, key, until)
+            return await self._remove_entry(name, entry, until)
+        if key is not None:
+            return await self._remove_key(name, request_id, key, until)
+        mine = _contenders(await self._reads.look(name, until), request_id)
+        return bool(mine) and await self._change(name, mine, [], until)
+
+    async def _remove_entry(self, name: str, entry: Entry, until: float) -> bool:
+        """Remove a contender if its key is still the one of its position: another contender may have the key by now."""
+        key = self._own(name, entry)
+        others = [requests.delete(self._keys.of(name, Kind.LIGHT + entry.request_id))]
+        others += await self._tombstone(name, key, until)
+        contender = self._keys.of(name, entry.key)
+        steps = [requests.delete(contender), *others, *self._remove_last(name, entry)]
+        body = requests.transaction([requests.created(contender, entry.position)], steps, others)
+        removed = bool((await self._gateway.exchange("kv/txn", body, until, again=False)).get("succeeded"))
+        if key is not None and removed:
+            self._contender_keys.give_back((name, entry.request_id), key)
+        elif key is not None and key.copies:
+            self._contender_keys.drop((name, entry.request_id), key)
+        return removed
+
+    async def _remove_key(self, name: str, request_id: str, key: ContenderKey, until: float) -> bool:
+        """Remove the contender with a key, whose position is not known."""
+        key.retired = True
+        tails = key.tail, Kind.LIGHT + request_id
+        steps = [requests.delete(self._keys.of(name, tail)) for tail in tails]
+        steps += await self._tombstone(name, key, until)
         said = await self._gateway.exchange("kv/txn", requests.transaction([], steps), until, again=False)
-        self._note_removed(name, request_id)
+        self._contender_keys.drop((name, request_id), key)
         return number(said["responses"][0]["response_delete_range"], "deleted") > 0
 
-    async def _tombstone(self, name: str, request_id: str, until: float) -> list[Said]:
+    async def _tombstone(self, name: str, key: ContenderKey | None, until: float) -> list[Said]:
         """Return the step that writes a tombstone, if a copy of the join may still arrive."""
-        if (name, request_id) not in self._unsure:
+        if key is None or not key.copies:
             return []
         lease = await self._sessions.grant(LATE, until)
-        return [requests.put(self._keys.of(name, TOMBSTONE + request_id), "", lease)]
+        return [requests.put(self._keys.of(name, TOMBSTONE + key.tail), "", lease)]
 
-    def _remove_last(self, name: str, position: int) -> Said:
-        """Return the step that removes the key `z` of the last join, if no other contender exists."""
-        alone = requests.all_created(self._keys.of(name, Kind.CONTENDER), position)
-        return requests.nested(requests.transaction([alone], [requests.delete(self._keys.of(name, LAST))]))
-
-    def _note_removed(self, name: str, request_id: str) -> None:
-        self._unsure.discard((name, request_id))
+    def _remove_last(self, name: str, entry: Entry) -> list[Said]:
+        """Return the step that removes the key `z` of the last join, if no contender exists but this one."""
+        if entry.capacity == 1:
+            return []
+        alone = requests.all_created(self._keys.of(name, Kind.CONTENDER), entry.position)
+        return [requests.nested(requests.transaction([alone], [requests.delete(self._keys.of(name, LAST))]))]
 
     # -- changing ------------------------------------------------------------------------------------------
 
@@ -146,7 +162,6 @@ class EtcdChanges:
         self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None = None
     ) -> bool:
         """Remove and add entries in one step; False if one was gone. More than fifty removals take several steps."""
-        self._joining.difference_update((name, entry.request_id) for entry in remove if entry.kind is Kind.CONTENDER)
         while len(remove) > requests.LARGEST:
             if not await self._change(name, remove[: requests.LARGEST], [], until, beside):
                 return False
@@ -163,12 +178,12 @@ class EtcdChanges:
         for entry in remove:
             if entry.kind is Kind.CONTENDER:
                 steps.append(requests.delete(self._keys.of(name, Kind.LIGHT + entry.request_id)))
-                steps += await self._tombstone(name, entry.request_id, until)
+                steps += await self._tombstone(name, self._own(name, entry), until)
         leases = [await self._lease_for(record, session, until) for record in add]
         steps += [self._put(name, record, lease) for record, lease in zip(add, leases, strict=True)]
         gone = [entry for entry in remove if entry.kind is Kind.CONTENDER]
         if len(gone) == 1 and all(record.kind is not Kind.CONTENDER for record in add):
-            steps.append(self._remove_last(name, gone[0].position))
+            steps += self._remove_last(name, gone[0])
         there = [*remove, beside] if beside is not None else remove
         compares = [requests.created(self._keys.of(name, entry.key), entry.position) for entry in there]
         try:
@@ -178,10 +193,16 @@ class EtcdChanges:
         if not said.get("succeeded"):
             return False
         for entry in gone:
-            self._note_removed(name, entry.request_id)
+            if (key := self._own(name, entry)) is not None:
+                self._contender_keys.give_back((name, entry.request_id), key)
         if self._runtime.now() - began > SLOW:
             await self._count_anew(add, leases, until)
         return True
+
+    def _own(self, name: str, entry: Entry) -> ContenderKey | None:
+        """Return the key of an entry if the contender is one of this client."""
+        key = self._contender_keys.find((name, entry.request_id))
+        return key if key is not None and key.tail == entry.key else None
 
     def _put(self, name: str, record: Record, lease: int) -> Said:
         value = written(record, self._runtime.wall()).packed()
@@ -229,7 +250,10 @@ class EtcdChanges:
             await self._gateway.exchange("kv/txn", requests.transaction([], steps), until)
 
 
-def _contender(listing: Listing, request_id: str) -> Entry | None:
-    return next(
-        (each for each in listing.entries if each.kind is Kind.CONTENDER and each.request_id == request_id), None
-    )
+def _contenders(listing: Listing, request_id: str) -> list[Seen]:
+    """Return the contenders of a request."""
+    return [
+        entry
+        for entry in listing.entries
+        if isinstance(entry, Seen) and entry.kind is Kind.CONTENDER and entry.request_id == request_id
+    ]

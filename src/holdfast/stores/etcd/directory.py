@@ -22,7 +22,6 @@ from holdfast.stores.etcd.reads import EtcdReads
 from holdfast.stores.etcd.session import EtcdSessions
 from holdfast.stores.etcd.watch_streams import EtcdWatches
 from holdfast.stores.ordered.directory import Watcher
-from holdfast.stores.ordered.entries import Kind
 from holdfast.stores.ordered.tokens import position_of
 
 CLOSING = 2.0
@@ -78,7 +77,7 @@ class EtcdDirectory:
 
     def guard(self, name: str, request_id: str, token: int) -> Guard:
         """Return the condition for the user's own transactions that a contender that reserved this token exists."""
-        return Guard(self._keys.of(name, Kind.CONTENDER + request_id).encode(), position_of(token))
+        return Guard(self._changes.key_of(name, request_id).encode(), position_of(token))
 
     # -- life ----------------------------------------------------------------------------------------------
 
@@ -104,9 +103,9 @@ class EtcdDirectory:
         """In a forked child: drop what was inherited, without a message to any other process."""
         self._gateway.abandon()
 
-    def _forget(self) -> None:
+    def _forget(self, session: str) -> None:
         """Forget what belongs to an ended session."""
-        self._changes.forget_unsure_joins()
+        self._changes.forget_session(session)
 
     # -- messages ------------------------------------------------------------------------------------------
 

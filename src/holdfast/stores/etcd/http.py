@@ -7,7 +7,8 @@ rules are those of RFC 9112. A server that breaks them loses the connection.
 import json
 import re
 from collections.abc import Iterator
-from typing import cast
+from functools import lru_cache
+from typing import NamedTuple, cast
 
 from holdfast.stores.etcd.link import EtcdAddress, EtcdReply, EtcdRequest, Said
 
@@ -23,7 +24,9 @@ LONGEST_HEAD = 65536
 """How many bytes the head of a reply, or a line between its chunks, may have."""
 
 STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: [^\r\n]*)?")
-HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\r\n\0]*)")
+HEADERS = re.compile(rb"(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*)*")
+USED = re.compile(rb"\r\n(content-length|transfer-encoding|connection|date):[ \t]*([^\r\n]*)", re.IGNORECASE)
+"""A header that matters here."""
 SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?")
 SAFE = re.compile(r"[\x20-\x7e]*")
 
@@ -132,37 +135,15 @@ class HttpConversation:
     def _read_head(self) -> bool:
         """Read the head once it is complete. Skip interim heads (status 1xx)."""
         while (end := self._came.find(b"\r\n\r\n")) >= 0:
-            first, *headers = bytes(self._came[:end]).split(b"\r\n")
+            head = read_head(bytes(self._came[:end]))
             del self._came[: end + 4]
-            status = _matched(STATUS, first)
-            self._status = int(status[2])
-            if self._status >= 200:  # noqa: PLR2004 - below are those
-                self._understand(headers, newer=status[1] == b"1")
+            if head.status >= 200:  # noqa: PLR2004 - below are those
+                self._status, self._date = head.status, head.date
+                self._chunked, self._left = head.chunked, head.length
+                self._stays = self._stays and head.stays
                 return True
-            self._status = 0
         self._limit()
         return False
-
-    def _understand(self, headers: list[bytes], *, newer: bool) -> None:
-        """Find out how long the body is, and whether the connection stays open."""
-        known: dict[bytes, bytes] = {}
-        for header in headers:
-            name, value = _matched(HEADER, header).groups()
-            name, value = name.lower(), value.strip(b" \t").lower()
-            if name in {b"content-length", b"transfer-encoding"} and known.get(name, value) != value:
-                raise ValueError("the answer tells two lengths")
-            known[name] = value
-        self._chunked = b"transfer-encoding" in known
-        if self._chunked and known[b"transfer-encoding"] != b"chunked":
-            raise ValueError("the answer is encoded in a way that was not asked for")
-        length = known.get(b"content-length")
-        if length is not None and not self._chunked:
-            if not length.isdigit():
-                raise ValueError("the answer tells no length")
-            self._left = int(length)
-        self._date = known.get(b"date", b"").decode("ascii", "replace")
-        bounded = self._chunked or length is not None
-        self._stays = self._stays and newer and bounded and b"close" not in known.get(b"connection", b"")
 
     def _read_body(self) -> bool:
         """Read the part of the body that has come, and tell whether the body is complete."""
@@ -207,6 +188,43 @@ class HttpConversation:
             raise ValueError("the answer has a head without an end")
 
 
+class Head(NamedTuple):
+    """What the head of a reply tells."""
+
+    status: int
+    date: str
+    chunked: bool
+    length: int | None
+    """How many bytes the body has. None: it is chunked, or ends with the connection."""
+    stays: bool
+    """Whether the connection stays open."""
+
+
+@lru_cache(maxsize=64)
+def read_head(text: bytes) -> Head:
+    """Decode a head. Raises ValueError. The replies of a busy second have few different ones."""
+    first, separator, headers = text.partition(b"\r\n")
+    status = _matched(STATUS, first)
+    if int(status[2]) < 200:  # noqa: PLR2004 - an interim head, whose headers do not matter
+        return Head(int(status[2]), "", chunked=False, length=None, stays=True)
+    _matched(HEADERS, separator + headers)
+    known: dict[bytes, bytes] = {}
+    for header in USED.findall(separator + headers):
+        name, value = header[0].lower(), header[1].rstrip(b" \t").lower()
+        if name in {b"content-length", b"transfer-encoding"} and known.get(name, value) != value:
+            raise ValueError("the answer tells two lengths")
+        known[name] = value
+    chunked, length = known.get(b"transfer-encoding"), known.get(b"content-length")
+    if chunked not in {None, b"chunked"}:
+        raise ValueError("the answer is encoded in a way that was not asked for")
+    if length is not None and chunked is None and not length.isdigit():
+        raise ValueError("the answer tells no length")
+    stays = status[1] == b"1" and (chunked or length) is not None and b"close" not in known.get(b"connection", b"")
+    date = known.get(b"date", b"").decode("ascii", "replace")
+    exact = int(length) if length is not None and chunked is None else None
+    return Head(int(status[2]), date, chunked=chunked is not None, length=exact, stays=stays)
+
+
 def _matched(pattern: re.Pattern[bytes], line: bytes) -> re.Match[bytes]:
     found = pattern.fullmatch(line)
     if found is None:
@@ -220,7 +238,7 @@ def piece(body: bytes) -> bytes:
 
 
 def _read(text: bytes) -> Said:
-    said = json.loads(text)
+    said = json.loads(text.decode())
     if not isinstance(said, dict):
         raise ValueError("the answer is no JSON object")  # noqa: TRY004 - one of BROKEN, as all that cannot be read
     return cast("Said", said)

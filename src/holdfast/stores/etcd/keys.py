@@ -1,12 +1,12 @@
 """The layout of the keys in etcd, and the encoding of their values.
 
-    <prefix>/n/<name>/c<request>    a contender, with the lease of its session
+    <prefix>/n/<name>/c<session>-<number>    a contender, with the lease of its session (`contender_keys.py`)
     <prefix>/n/<name>/l<request>    the reduced weight of a contender, with the same lease
     <prefix>/n/<name>/k<request>    a placeholder, with a lease of its own
     <prefix>/n/<name>/b<request>    the lock delay of a holder, with a lease that outlives that of the session
     <prefix>/n/<name>/s<request>    a change of the capacity, without a lease
-    <prefix>/n/<name>/z             nothing; its mod_revision tells when the last contender joined
-    <prefix>/n/<name>/t<request>    the tombstone of a request, which refuses its join, with a lease of 30 seconds
+    <prefix>/n/<name>/z             nothing; its mod_revision tells when the last contender joined, except of a lock
+    <prefix>/n/<name>/t<key>        the tombstone of such a key, which refuses a join, with a lease of 30 seconds
     <prefix>/v/<name>               a cell: when it was written, in 16 digits, and its value as the client gave it
     <prefix>/i/<session>            the mark that the session lives, with its lease; the keys below are messages to it
 
@@ -22,6 +22,7 @@ from functools import lru_cache
 from typing import Any, cast
 from urllib.parse import quote, unquote
 
+from holdfast.stores.etcd.contender_keys import ContenderKey
 from holdfast.stores.etcd.link import Said
 from holdfast.stores.ordered.entries import Entry, Kind, Listing, Record
 
@@ -43,6 +44,8 @@ class Seen(Entry):
     text: str = ""
     wall: int = 0
     """The time at which it was added, by the wall clock of the client that added it, in microseconds."""
+    contender_key: ContenderKey | None = None
+    """The key of this client's own contender, which is known for as long as this entry."""
 
 
 @dataclass(slots=True)
@@ -57,12 +60,12 @@ class Written:
     wall: int = 0
     """The time at which it was added, by the wall clock of the client that added it, in microseconds."""
     text: str = ""
+    request: str = ""
+    """Of a contender: its request. The keys of all other entries tell theirs."""
 
     def packed(self) -> str:
         """Encode the value, without the fields that have their defaults."""
-        usual = Written()
-        pairs = ((short, getattr(self, name), getattr(usual, name)) for short, name in FIELDS.items())
-        return packed_json({short: value for short, value, same in pairs if value != same})
+        return packed_json({short: value for short, name, usual in USUAL if (value := getattr(self, name)) != usual})
 
     @classmethod
     def read(cls, text: str) -> "Written":
@@ -74,12 +77,26 @@ class Written:
             return cls()
 
 
-FIELDS = {"w": "weight", "c": "capacity", "b": "before", "k": "counts_for", "p": "place", "a": "wall", "t": "text"}
+FIELDS = {
+    "w": "weight",
+    "c": "capacity",
+    "b": "before",
+    "k": "counts_for",
+    "p": "place",
+    "a": "wall",
+    "t": "text",
+    "r": "request",
+}
+USUAL = [(short, name, getattr(Written(), name)) for short, name in FIELDS.items()]
+"""The fields with their defaults."""
 
 
 def written(record: Record, wall: int) -> Written:
     """Return the value of a new entry's key."""
-    return Written(record.weight, record.capacity, record.before, record.counts_for, record.place, wall, record.text)
+    request = record.request_id if record.kind is Kind.CONTENDER else ""
+    return Written(
+        record.weight, record.capacity, record.before, record.counts_for, record.place, wall, record.text, request
+    )
 
 
 class Keys:
@@ -103,6 +120,10 @@ class Keys:
         """Return the first key of a session, which is also the prefix of its messages."""
         return self.channels + session
 
+    def tail_of(self, key: str) -> str:
+        """Return the rest of a key after its name."""
+        return key.removeprefix(self.names).partition("/")[2]
+
     def name_of(self, key: str) -> tuple[str, str]:
         """Return the name that a key belongs to, and the rest of the key."""
         quoted, _, tail = key.removeprefix(self.names).partition("/")
@@ -122,6 +143,12 @@ def _quoted(name: str) -> str:
 def encoded(text: str) -> str:
     """Return a key or a value in the gateway's encoding."""
     return b64encode(text.encode("utf-8", "surrogatepass")).decode()
+
+
+@lru_cache(maxsize=1024)
+def encoded_key(key: str) -> str:
+    """Return a key in the gateway's encoding. A client uses the same keys again and again."""
+    return encoded(key)
 
 
 def decoded(text: str) -> str:
@@ -152,11 +179,14 @@ def listed(keys: Keys, kvs: Iterable[Said], revision: int) -> Listing:
     """Decode the keys of a name into a listing at `revision`."""
     listing = Listing([], newest=revision)
     for kv in kvs:
-        tail = keys.name_of(decoded(kv["key"]))[1]
+        tail = keys.tail_of(decoded(kv["key"]))
         if tail == LAST:
-            listing.joined = number(kv, "mod_revision")
+            listing.joined = max(listing.joined, number(kv, "mod_revision"))
         elif tail[:1] in KINDS:
-            listing.entries.append(entry_of(tail, kv, revision))
+            entry = entry_of(tail, kv, revision)
+            listing.entries.append(entry)
+            if entry.kind is Kind.CONTENDER:
+                listing.joined = max(listing.joined, entry.position)
     listing.entries.sort(key=lambda entry: (entry.order, entry.position))
     return listing
 
@@ -164,7 +194,8 @@ def listed(keys: Keys, kvs: Iterable[Said], revision: int) -> Listing:
 def entry_of(tail: str, kv: Said, revision: int) -> Seen:
     """Decode the key and the value of an entry."""
     kind, position, value = Kind(tail[0]), number(kv, "create_revision"), read_value(kv)
-    entry = Seen(kind, tail[1:], position, value.weight, value.capacity, value.before, position, tail)
+    request_id = value.request or tail[1:]
+    entry = Seen(kind, request_id, position, value.weight, value.capacity, value.before, position, tail)
     entry.revision, entry.text, entry.wall = revision, value.text, value.wall
     if kind is Kind.PLACEHOLDER:
         entry.order = value.place

@@ -74,9 +74,9 @@ class EtcdSessions:
         watches: EtcdWatches,
         keys: Keys,
         timeout: int,
-        forget: Callable[[], None],
+        forget: Callable[[str], None],
     ) -> None:
-        """Prepare; no session is begun yet. `forget` is called when a session has ended."""
+        """Prepare; no session is begun yet. `forget` is called with the name of a session that has ended."""
         self.trust = float(timeout)
         self.proved_at = float("-inf")
         self.current: EtcdSession | None = None
@@ -265,7 +265,7 @@ class EtcdSessions:
         """Mark a session as ended, and notify the watcher once."""
         if not self._finish(session):
             return
-        self._forget()
+        self._forget(session.name)
         if self.watcher is not None:
             self.watcher.lost()
 

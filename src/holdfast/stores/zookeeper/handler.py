@@ -6,7 +6,6 @@ so that a forked child can close the inherited ones.
 
 import contextlib
 import socket
-import ssl
 import threading
 import time
 import weakref
@@ -16,10 +15,11 @@ from typing import Any
 
 from holdfast.contracts.runtime import Runtime
 from holdfast.runtimes.threads import ThreadFlag
-from holdfast.stores.zookeeper.attempts import CLOSED, CONNECTED, Attempts, Host, failure_of
+from holdfast.stores.zookeeper.attempts import CONNECTED, Attempts, Host, failure_of
 from holdfast.stores.zookeeper.library import Result, make_result
 from holdfast.stores.zookeeper.options import ZooKeeperAccess
-from holdfast.transport.polling import READABLE, WRITABLE, new_poll
+from holdfast.stores.zookeeper.sockets import Reminder, SlowError, ZooKeeperConnection, shut_down
+from holdfast.transport.polling import READABLE, WRITABLE, Poll, new_poll
 
 CONNECT = 5.0
 """The longest time to connect to one server, in seconds."""
@@ -33,132 +33,6 @@ LONGEST_PAUSE = 1.0
 
 HURRIED_PAUSE = 0.05
 """The pause, in seconds, while a request waits for a server."""
-
-MUCH = 4096
-"""More bytes than a wake-up pipe usually contains."""
-
-GREETING = 12
-"""The number of bytes at the start of a server's first reply that end with the session's timeout."""
-
-
-class SlowError(Exception):
-    """An operation of kazoo timed out."""
-
-
-def _shut_down(connection: socket.socket) -> None:
-    """Shut a socket down, so that the thread that uses it fails."""
-    with contextlib.suppress(OSError):  # not TLS's own shutdown: it makes a read in that thread fail in other ways
-        socket.socket.shutdown(connection, socket.SHUT_RDWR)
-
-
-class ZooKeeperConnection:
-    """A connection to a server, which reads the session's timeout from the server's first reply."""
-
-    def __init__(self, connection: Any, attempts: Attempts, opened_at: float) -> None:  # noqa: ANN401 - a socket
-        self._connection = connection
-        self._attempts = attempts
-        self._now = attempts.now
-        self.opened_at = opened_at
-        self.heard_at = opened_at
-        """The instant at which data last arrived."""
-        self.fileno = connection.fileno
-        self.send = connection.send
-        self.close = connection.close
-        self.setblocking = connection.setblocking
-        self._greeting = b""
-
-    def recv(self, size: int) -> bytes:
-        """Receive data, and keep the start of the server's first reply."""
-        if self.is_greeted():
-            data: bytes = self._connection.recv(size)
-        else:
-            data = self._receive_greeting(size)
-        self.heard_at = self._now()
-        return data
-
-    def _receive_greeting(self, size: int) -> bytes:
-        try:
-            data: bytes = self._connection.recv(size)
-        except (BlockingIOError, ssl.SSLWantReadError):
-            raise
-        except OSError as error:  # with TLS, a server refuses a client only at the first read
-            self._attempts.note(failure_of(error))
-            raise
-        if not data:
-            self._attempts.note(CLOSED)
-        self._greeting += data
-        if self.is_greeted():
-            self._attempts.reached()
-        return data
-
-    def has_pending(self) -> bool:
-        """Return whether data arrived that a poll does not report: TLS reads whole records."""
-        return isinstance(self._connection, ssl.SSLSocket) and self._connection.pending() > 0
-
-    def is_greeted(self) -> bool:
-        """Return whether the server has accepted the session."""
-        return len(self._greeting) >= GREETING
-
-    def session_timeout(self) -> float:
-        """Return how long the server keeps the session of a silent client, in seconds."""
-        return int.from_bytes(self._greeting[8:GREETING], "big") / 1000
-
-    def break_off(self) -> None:
-        """Break the connection, so that the thread that uses it fails."""
-        _shut_down(self._connection)
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a socket has
-        return getattr(self._connection, name)
-
-
-class Reminder:
-    """The wake-up pipe of kazoo's thread, both ends of it. kazoo writes a byte per request, and reads it to send that.
-
-    The requests are only counted here. A pair of sockets, as kazoo would use, buffers a few hundred bytes; then a
-    sender blocks until the thread has sent some. If the thread itself sends a request, as it does for messages, it
-    would block for ever. This pipe wakes the thread, however often, and never blocks.
-    """
-
-    def __init__(self) -> None:
-        """Create the pipe without requests."""
-        self.sockets = socket.socketpair()
-        self._inside, self._outside = self.sockets
-        for each in self.sockets:
-            each.settimeout(0)
-        self._requests = deque[None]()
-        """One element per request: several threads could not count a number correctly."""
-        self.fileno = self._inside.fileno
-
-    def send(self, data: bytes) -> int:
-        """Count a request, and wake the thread."""
-        self._requests.append(None)
-        self.wake()
-        return len(data)
-
-    def recv(self, _size: int) -> bytes:
-        """Remove a request from the count."""
-        with contextlib.suppress(IndexError):
-            self._requests.pop()
-        return b"."
-
-    def wake(self) -> None:
-        """Wake the thread, which looks for noted work. Raises OSError once the pipe is closed."""
-        with contextlib.suppress(BlockingIOError):  # the pipe is full, which wakes the thread, too
-            self._outside.send(b".")
-
-    def clear(self) -> None:
-        """Empty the pipe, so that later work wakes the thread again."""
-        with contextlib.suppress(BlockingIOError):
-            self._inside.recv(MUCH)
-
-    def has_requests(self) -> bool:
-        """Return whether there are requests to send."""
-        return bool(self._requests)
-
-    def close(self) -> None:
-        """Close both ends."""
-        for each in self.sockets:
-            each.close()
 
 
 class KazooFlag(ThreadFlag):
@@ -197,6 +71,11 @@ class Handler:
         self._posted = deque[Callable[[], None]]()
         """Work that other threads posted to kazoo's thread."""
         self._reminder: Reminder | None = None
+        self._unread = False
+        """Whether a request was sent last without a look at the socket."""
+        self._poll: Poll | None = None
+        self._polled: tuple[list[int], list[int]] = [], []
+        """The descriptors of `_poll`: those to read, and those to write."""
         self._sockets: weakref.WeakSet[Any] = weakref.WeakSet()
         self.wire: ZooKeeperConnection | None = None
         """The connection that was opened last."""
@@ -271,46 +150,71 @@ class Handler:
 
     def carry_out(self) -> None:
         """Run the posted work, in the thread."""
-        with contextlib.suppress(IndexError):
-            while True:
+        with contextlib.suppress(IndexError):  # it may be withdrawn meanwhile
+            while self._posted:
                 self._posted.popleft()()
 
     def select(
         self, readers: Sequence[Any], writers: Sequence[Any], _errors: Sequence[Any], timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
         """Wait for sockets, without a descriptor of its own that a forked child would inherit."""
-        pending = [each for each in readers if isinstance(each, ZooKeeperConnection) and each.has_pending()]
-        if pending:
-            return pending, [], []
-        if timeout is not None and any(
-            isinstance(each, ZooKeeperConnection) and not each.is_greeted() for each in readers
-        ):
-            timeout = min(timeout, GREETS)
-        until = None if timeout is None else time.monotonic() + timeout
-        ready = new_poll()
-        by_number = {each.fileno(): each for each in (*readers, *writers)}
-        for each in readers:
-            ready.register(each, READABLE)
-        for each in writers:
-            ready.register(each, WRITABLE)
+        if writers and not readers and all(each.may_send(timeout) for each in writers):
+            return [], list(writers), []
         reminder = next((each for each in readers if isinstance(each, Reminder)), None)
-        while True:
-            due = self._has_to_send(reminder)
-            left = 0.0 if due else None if until is None else max(0.0, until - time.monotonic())
-            events = ready.poll(None if left is None else left * 1000)
-            found = [by_number[number] for number, _ in events if by_number[number] is not reminder]
+        due = self._has_to_send(reminder)
+        found = [each for each in readers if isinstance(each, ZooKeeperConnection) and each.pending()]
+        if due and not self._unread:  # the socket is looked at before the next request: replies must be read
+            self._unread = True
+        elif not found:
+            if timeout is not None and any(
+                isinstance(each, ZooKeeperConnection) and not each.is_greeted() for each in readers
+            ):
+                timeout = min(timeout, GREETS)
+            found = self._wait([*readers], [*writers], reminder, 0.0 if due else timeout)
             due = due or self._has_to_send(reminder)
-            if found or due or (until is not None and time.monotonic() >= until):
-                break
         readable = [each for each in found if each in readers] + ([reminder] if due else [])
         return readable, [each for each in found if each in writers], []
+
+    def _wait(
+        self, readers: list[Any], writers: list[Any], reminder: Reminder | None, timeout: float | None
+    ) -> list[Any]:
+        """Wait until sockets can be used or there are requests to send; return the sockets."""
+        self._unread = False
+        until = None if timeout is None else time.monotonic() + timeout
+        by_number = {each.fileno(): each for each in (*readers, *writers)}
+        ready = self._poll_of([each.fileno() for each in readers], [each.fileno() for each in writers])
+        while True:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            found = [by_number[number] for number, _ in ready.poll(None if left is None else left * 1000)]
+            if reminder is not None and reminder in found:
+                found.remove(reminder)
+                reminder.clear()
+                if self._has_to_send(reminder):
+                    return found
+            if found or (until is not None and time.monotonic() >= until):
+                return found
+
+    def _poll_of(self, readers: list[int], writers: list[int]) -> Poll:
+        """Return a poll of these descriptors: the last one, if that was of the same."""
+        if self._poll is None or self._polled != (readers, writers):
+            self._poll, self._polled = new_poll(), (readers, writers)
+            try:
+                for number in readers:
+                    self._poll.register(number, READABLE)
+                for number in writers:
+                    self._poll.register(number, WRITABLE)
+            except ValueError:  # one is closed
+                self._poll = None
+                raise
+        return self._poll
 
     def _has_to_send(self, reminder: Reminder | None) -> bool:
         """Run the posted work; return whether there are requests to send, if kazoo asked for the pipe."""
         if reminder is None:
             return False
-        reminder.clear()
-        self.carry_out()
+        reminder.thread = threading.get_ident()
+        if self._posted:
+            self.carry_out()
         return reminder.has_requests()
 
     def create_connection(
@@ -370,7 +274,7 @@ class Handler:
         if self.wire is not None:
             self.wire.break_off()
         if self._opening is not None:
-            _shut_down(self._opening)
+            shut_down(self._opening)
 
     def abandon(self) -> None:
         """In a forked child: close the inherited sockets. kazoo's thread does not exist there."""

@@ -6,6 +6,7 @@ order minus one.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from holdfast.stores.ordered import Entry, Kind, Listing, Record
@@ -22,6 +23,7 @@ OURS = frozenset({Kind.CONTENDER, Kind.LIGHT})
 """The kinds of entries that belong to a session."""
 
 
+@lru_cache(maxsize=256)
 def encode(name: str) -> str:
     """Encode a name as one part of a path."""
     return quote(name, safe="").replace(".", "%2E").replace("~", "%7E")

@@ -1,0 +1,112 @@
+"""Peers in Java and Go: a benchmark talks to their programs, and leaves out those that this machine cannot build."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench.ensembles import hot, pair
+from bench.ensembles.contenders import ASYNCIO, FLOORS, KAZOO, KAZOO_AGAIN, THREADS
+from bench.ensembles.peers import programs
+from bench.ensembles.peers.programs import CURATOR, RECIPES, Built, build, started
+from bench.ensembles.servers import ETCD, ONE, ZOOKEEPER, Case
+from tests.servers import EtcdServer
+
+PROGRAM = """
+import sys
+address, contenders = sys.argv[1:]
+print("ready", flush=True)
+for line in sys.stdin:
+    word, amount = line.split()
+    if address == "127.0.0.1:0":
+        sys.exit(3)
+    print("0.5 0.25" if word == "pair" else "1 " + " ".join(amount for _ in range(int(contenders))), flush=True)
+"""
+
+
+def program(folder: Path) -> Built:
+    """Return a program that says what the test expects."""
+    return Built("peer", "a program", folder, (sys.executable, "-c", PROGRAM))
+
+
+def test_a_program_is_asked_line_by_line(tmp_path: Path) -> None:
+    """It gets its address and its number of contenders, and replies with numbers."""
+    with started(program(tmp_path), ("127.0.0.1", 1), 3) as running:
+        assert running.pair(10) == (0.5, 0.25)
+        assert running.hot(2) == (1, [2, 2, 2])
+        process = running._process
+        assert process.poll() is None
+    assert process.poll() is not None
+
+
+def test_a_program_that_ends_is_told(tmp_path: Path) -> None:
+    """With its exit code."""
+    with (
+        started(program(tmp_path), ("127.0.0.1", 0), 1) as running,
+        pytest.raises(RuntimeError, match="exit code 3"),
+    ):
+        running.pair(10)
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+def test_a_peer_without_its_tools_is_left_out(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one sentence, which names the tools; nothing is built."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    built = build(kind, tmp_path / "peer")
+    tools = " and ".join(RECIPES[kind].tools)
+    assert (built.labels, built.notes) == (
+        [],
+        [f"{RECIPES[kind].label} is left out: it needs {tools}, which this machine lacks"],
+    )
+
+
+def test_a_peer_that_cannot_be_built_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the first error that its tool tells."""
+    fails = (sys.executable, "-c", "import sys; print('Reading'); sys.exit('[ERROR] no network')")
+    broken = replace(RECIPES[ZOOKEEPER], tools=(sys.executable,), build=fails)
+    monkeypatch.setattr(programs, "RECIPES", {ZOOKEEPER: broken})
+    built = build(ZOOKEEPER, tmp_path / "peer")
+    assert built.labels == []
+    assert [note.removesuffix("[ERROR] no network") for note in built.notes] == [
+        f"{CURATOR} is left out: `{sys.executable}` cannot build it here: "
+    ]
+
+
+def test_the_mutex_of_go_is_measured(etcd_server: EtcdServer, tmp_path: Path) -> None:
+    """Its contenders are sessions of one client, and no two hold the mutex; without Go, a note says so."""
+    built = build(ETCD, tmp_path / "peer")
+    if not built.labels:
+        assert "is left out" in built.notes[0]
+        return
+    with started(built, etcd_server.address, 3) as running:
+        seconds, client = running.pair(5)
+        assert seconds > 0
+        assert client >= 0
+        overlaps, grants = running.hot(0.5)
+        assert overlaps == 0
+        assert len(grants) == 3
+
+
+def rounds(rates: Mapping[str, float]) -> dict[Case, list[hot.Round]]:
+    """Return one round of each contender."""
+    return {Case(label, ONE): [hot.Round(rate, 1.0, 0)] for label, rate in rates.items()}
+
+
+@pytest.mark.parametrize(("rate", "kept"), [(1000.0, True), (999.0, False)])
+def test_threads_must_be_ten_times_as_fast_as_a_peer(rate: float, *, kept: bool) -> None:
+    """Within a round."""
+    assert hot.bound(ONE, CURATOR, rounds({hot.HOT: rate, CURATOR: 100.0})).kept is kept
+
+
+@pytest.mark.parametrize(
+    ("kind", "seconds", "kept"),
+    [(ZOOKEEPER, 1.2, True), (ZOOKEEPER, 1.3, False), (ETCD, 1.5, True), (ETCD, 1.6, False)],
+)
+def test_a_pair_must_be_near_its_floor(kind: str, seconds: float, *, kept: bool) -> None:
+    """In both forms of the API, with a limit of its own for each kind of servers."""
+    for label in (THREADS, ASYNCIO):
+        times = {label: seconds, FLOORS[kind]: 1.0, KAZOO: 2.0, KAZOO_AGAIN: 3.0}
+        found = {Case(each, ONE): [pair.Round(value, 0.0, 0.0)] for each, value in times.items()}
+        assert pair.over_floor(kind, Case(label, ONE), found).kept is kept
