@@ -34,3 +34,16 @@ def retry_in(request: AcquireRequest, place: int, frees_in: int) -> int:
     """Return the retry time of a waiter that has so many others ahead, if the name may be free after `frees_in`."""
     slow = request.interval + request.interval * min(place, 10) // 10
     return max(min(slow, frees_in + place * STAGGER), RETRY)
+
+
+def retry_if_passed(retry: int, place: int, bound_in: int, quiet_for: int) -> int:
+    """Return the retry time of a waiter that may be passed, which is otherwise `retry`.
+
+    It asks again soon after its bound, when it may not be passed any more; and when the time is over in which it is not
+    notified that the name is free.
+    """
+    if bound_in > 0:
+        retry = min(retry, bound_in + (place + 1) * STAGGER)
+    if quiet_for > 0:
+        retry = min(retry, quiet_for)
+    return max(retry, RETRY)
