@@ -1,6 +1,6 @@
 """The decoding of a name's keys into a state of the grant table, for the checks. `start.lua` describes the keys."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -47,16 +47,19 @@ def state_of(keys: Keyspace, name: str) -> NameState:
     counter, capacity, blocked, block, released, used, _last, _expire, _queued, _slowest, _heavy, *rest = unpacked(
         fields[b"="]
     )
-    first, others = rest[:-1], rest[-1]
+    first, others, barging = rest[:-2], rest[-2], rest[-1]
     holders = ([first] if first[0] else []) + (others or [])
     order = places.order if isinstance(places, SortedSet) else []
+    waiters = [
+        _waiter(name, request_id, fields[b"w" + request_id], capacity, int(score)) for score, request_id in order
+    ]
+    if waiters and barging:
+        waiters[0] = replace(waiters[0], quiet_until=barging[1])
     return NameState(
         counter,
         capacity,
         [Holder(*holder) for holder in holders],
-        Queue(
-            _waiter(name, request_id, fields[b"w" + request_id], capacity, int(score)) for score, request_id in order
-        ),
+        Queue(waiters),
         blocked,
         block,
         {},
@@ -69,10 +72,10 @@ def state_of(keys: Keyspace, name: str) -> NameState:
 def _waiter(name: str, request_id: bytes, packed: bytes, capacity: int, score: int) -> Waiter:
     """Decode one place in the queue. The result is cached, for the checks read it more often than it changes."""
     [waiter] = unpacked(packed)
-    channel, owner, ttl, interval, waiter_ttl, weight, delay, proposal, span, votes, joined, fresh = waiter
+    channel, owner, ttl, interval, waiter_ttl, weight, delay, proposal, span, votes, joined, fresh, *more = waiter
     proposal = score if votes == 1 else proposal  # a request that waits for a vote is queued by its proposal
     times = (ttl, interval, waiter_ttl)
-    options = {"span": span, "votes": votes == 1}
+    options = {"span": span, "votes": votes == 1, "fair_after": more[0] if more else 0}
     request = AcquireRequest(
         name, request_id.decode(), channel, owner, *times, weight, capacity, delay, proposal, **options
     )

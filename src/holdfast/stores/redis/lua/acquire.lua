@@ -1,6 +1,7 @@
 -- Grant the name, or put the request into the queue, or refuse it.
 --
--- ARGV  1 adds: channel, owner, ttl, interval, waiter_ttl, weight, capacity, lock_delay, span, votes (1 or 0)
+-- ARGV  1 adds: channel, owner, ttl, interval, waiter_ttl, weight, capacity, lock_delay, span, votes (1 or 0),
+--         fair_after
 --       3 request  4 proposal  5 wait (1 or 0)
 -- Returns  {1, token, ttl, contended} granted  {2, counter, retry_in, place, quarantine} queued
 --          {3, retry_in, quarantine, owner...} busy  {4, capacity} capacity mismatch  {5} withdrawn
@@ -27,17 +28,21 @@ if usual and guard > 0 then
     end
 end
 
+-- Whether the request may take a free name before the waiters, without a look at the queue.
+local barges = usual and h_request == '' and queued > 0 and barging and now < barging[1] and fair_after > 0
+    and capacity == requested_capacity and not call('HGET', K, 'w' .. request)
+
 -- The two usual cases, which return before the script builds anything that they do not need.
 local reply, late
-if usual and h_request == '' and queued == 0 then -- the name has no holder and no waiter
+if barges or usual and h_request == '' and queued == 0 then -- the name has no holder, and no waiter stands in the way
     counter = math.max(counter + 1, vote and 0 or stamp, math.min(proposal, farthest)) + span - 1
     capacity, used = requested_capacity, now
     h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay = request, channel, owner, counter, weight, ttl, delay
     h_granted, h_expires, h_told = now, now + ttl, span > 1
     late = expires < h_expires + delay + RETENTION / 2
     if late then expires = h_expires + delay + RETENTION end
-    reply = { 1, counter, ttl, 0 }
-elseif usual and wait and not vote and h_request ~= '' and h_request ~= request and capacity == 1 and weight == 1
+    reply = { 1, counter, ttl, barges and 1 or 0 }
+elseif usual and wait and not vote and not barging and fair_after == 0 and h_request ~= '' and h_request ~= request and capacity == 1 and weight == 1
     and requested_capacity == 1
     and h_expires > now and h_expires <= now + h_ttl and expires >= now + RETENTION * 3 / 4 then
     -- one holder has the whole capacity, and a newcomer will wait
@@ -60,8 +65,9 @@ end
 if reply then
     call('HSET', K, '=', cmsgpack.pack(counter, capacity, blocked, block, released, used, last_place, expires, queued,
         slowest, heavy, h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told,
-        others))
+        others, barging or false))
     if late then call('PEXPIREAT', K, math.ceil(expires / 1000)) end -- a new key exists only from here on
+    if late and barges then call('PEXPIREAT', Q, math.ceil(expires / 1000)) end
     return reply
 end
 --@include state

@@ -54,6 +54,7 @@ def request_fields(request: AcquireRequest) -> tuple[Packable, ...]:
         request.lock_delay,
         request.span,
         request.votes,
+        request.fair_after,
     )
 
 

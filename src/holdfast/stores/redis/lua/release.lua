@@ -10,9 +10,12 @@ local request, token, unsure, keep_for = ARGV[3], tonumber(ARGV[4]), ARGV[5] == 
 -- Whether this is the usual case: the only holder releases, and if there is a waiter, this process may grant.
 local usual = h_request == request and (queued == 0 or not unsure) and not others and h_expires > now and blocked == 0
     and capacity == 1 and not heavy and used <= now and keep_for == 0
+-- Whether the waiters may be passed, and the head is not to be notified again: this case is usual, too.
+local passed = usual and barging and now < barging[1] and now < barging[2]
+if barging then usual = passed end
 if usual and queued > 0 then
     usual = expires >= now + RETENTION * 3 / 4
-    if usual and guard > 0 then
+    if usual and guard > 0 and not passed then
         local marker = call('GET', KEYS[1])
         usual = false
         if marker then
@@ -27,7 +30,7 @@ if usual then
     h_request, h_channel, h_owner, released, used = '', '', '', request, now
     if unsure then call('SET', KEYS[4], string.format('%.0f', now + TOMBSTONE), 'PX', TOMBSTONE / 1000) end -- bury it
     local lasts
-    while queued > 0 and not lasts do -- until a waiter is alive
+    while queued > 0 and not lasts and not passed do -- until a waiter is alive
         local popped = call('ZPOPMIN', Q)
         local first = popped[1]
         if not first then queued = 0 break end -- the queue was evicted, or deleted
@@ -69,7 +72,7 @@ if usual then
     if late then expires = h_expires + h_delay + RETENTION end
     call('HSET', K, '=', cmsgpack.pack(counter, capacity, blocked, block, released, used, last_place, expires, queued,
         slowest, heavy, h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told,
-        others))
+        others, barging or false))
     if late then -- the new lease would outlast the keys
         call('PEXPIREAT', K, math.ceil(expires / 1000))
         call('PEXPIREAT', Q, math.ceil(expires / 1000))

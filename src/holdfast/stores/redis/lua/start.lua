@@ -7,6 +7,8 @@
 --       RUN_ID@OFFSET: with the offset of its last promotion when the connection was made, or 0
 -- State   '=' all but the queue, packed; w<request> a waiter, packed. Instants and durations are microseconds. `heavy`
 --         counts the waiters of each weight above 1, as {weight, count, weight, ...}, or is false if there are none.
+--         `barging` is false if no waiter may be passed, else {until when the waiters may be passed, until when the
+--         head is not notified again that the name is free, {bound, count of such waiters, bound, ...}}.
 -- Queue   the waiting requests, scored by their place.
 -- Marker  see `quarantine` in state.lua.
 
@@ -24,23 +26,24 @@ local stamp, farthest = now <= LATEST and now or 0, math.min(now, LATEST) + PROP
 
 local K, Q = KEYS[2], KEYS[3]
 local seen, run_id = ARGV[2], ARGV[#ARGV]
-local publish, guard, bound, channel, owner, ttl, interval, waiter_ttl, weight, requested_capacity, delay, span, votes =
+local publish, guard, bound, channel, owner, ttl, interval, waiter_ttl, weight, requested_capacity, delay, span, votes,
+    fair_after =
     cmsgpack.unpack(ARGV[1])
 
 -- The first holder is stored in the state itself, because mostly it is the only one; the others, if any, in a list.
 local counter, capacity, blocked, block, released, used, last_place, expires, queued, slowest, heavy,
-    h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told, others =
-    0, 1, 0, 0, '', 0, 0, 0, 0, 0, false, '', '', '', 0, 0, 0, 0, 0, 0, false, false
+    h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told, others, barging =
+    0, 1, 0, 0, '', 0, 0, 0, 0, 0, false, '', '', '', 0, 0, 0, 0, 0, 0, false, false, false
 local packed = call('HGET', K, '=')
 if packed then
     counter, capacity, blocked, block, released, used, last_place, expires, queued, slowest, heavy,
         h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told,
-        others = cmsgpack.unpack(packed)
+        others, barging = cmsgpack.unpack(packed)
 end
 
 -- The positions in a packed waiter.
 local W_CHANNEL, W_OWNER, W_TTL, W_INTERVAL, W_WAITER_TTL, W_WEIGHT, W_DELAY, W_PROPOSAL, W_SPAN, W_VOTES, W_JOINED,
-    W_FRESH = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
+    W_FRESH, W_FAIR_AFTER = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13
 
 -- Push a message to a channel. In a Cluster the channel lies in the slot of the name.
 local function push(to, message)

@@ -11,6 +11,7 @@ local holders
 local lapsed -- the request ids of placeholders that ended
 local head -- of the queue
 local quarantined -- the end of the quarantine; computed when it is first needed
+local passable_until -- a function of queue.lua
 
 local function block_since(since, length)
     if length > 0 and since + length > blocked then
@@ -40,7 +41,7 @@ local function open()
         head = call('ZRANGE', Q, 0, 0)[1]
         if not head then queued = 0 elseif not packed then queued = call('ZCARD', Q) end
     end
-    if not head then heavy = false end
+    if not head then heavy, barging = false, false end
     if blocked > 0 then
         blocked = math.min(blocked, now + block)
         if blocked <= now then blocked, block = 0, 0 end
@@ -56,10 +57,11 @@ local function save()
     end
     local late = expires < idle_after + RETENTION / 2
     if late then expires = idle_after + RETENTION end
+    if barging then barging[1] = passable_until() end
     local first = table.remove(holders, 1) or { '', '', '', 0, 0, 0, 0, 0, 0, false }
     call('HSET', K, '=', cmsgpack.pack(counter, capacity, blocked, block, released, now, last_place, expires, queued,
         slowest, heavy, first[1], first[2], first[3], first[4], first[5], first[6], first[7], first[8], first[9],
-        first[10], holders[1] and holders or false))
+        first[10], holders[1] and holders or false, barging or false))
     if late then
         local at = math.ceil(expires / 1000)
         call('PEXPIREAT', K, at)

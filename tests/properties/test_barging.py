@@ -1,0 +1,29 @@
+"""Stores whose requests allow barging answer as the grant table does, in any history."""
+
+import pytest
+from hypothesis.stateful import run_state_machine_as_test
+
+from holdfast.stores import memory
+from holdfast.stores.sqlite import database as sqlite_database
+from tests.properties import thorough
+from tests.properties.barging import BargingMachine
+from tests.properties.redis_machine import RedisMachine
+from tests.properties.sql_machine import SqlMachine
+from tests.properties.store_machine import MemoryMachine, SqliteMachine, StoreMachine
+
+MACHINES = [MemoryMachine, SqliteMachine, RedisMachine, SqlMachine]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what the oracle keeps: names that nobody uses, which a store may forget but for their counters."""
+    for module in (memory, sqlite_database):
+        monkeypatch.setattr(module, "RETENTION", 2**60)
+    monkeypatch.setattr("holdfast.stores.sql.store.SWEEP_ON", 1e9)
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=["memory", "sqlite", "redis", "sql"])
+def test_a_store_answers_as_the_grant_table_does(machine: type[StoreMachine]) -> None:
+    """In any history a store gives the table's replies, sends its notifications and shows its views."""
+    barging = type(f"Barging{machine.__name__}", (BargingMachine, machine), {})
+    run_state_machine_as_test(barging, settings=thorough(100, 40))
