@@ -121,6 +121,7 @@ class Attempt:
             access.highest if access.local else access.proposal(),
             wait,
             span,
+            fair_after=spec.fair_after,
         )
         self._request_timeout = (
             access.operation_timeout if spec.ttl >= access.ample_ttl else access.request_timeout(spec.ttl)
