@@ -5,11 +5,13 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast.stores import memory
 from holdfast.stores.sqlite import database as sqlite_database
+from simulation.redis import server as redis_server
 from tests.properties import thorough
 from tests.properties.barging import BargingMachine
 from tests.properties.redis_machine import RedisMachine
 from tests.properties.sql_machine import SqlMachine
 from tests.properties.store_machine import MemoryMachine, SqliteMachine, StoreMachine
+from tests.properties.test_stores import keeping_for_ever
 
 MACHINES = [MemoryMachine, SqliteMachine, RedisMachine, SqlMachine]
 
@@ -20,6 +22,7 @@ def _nothing_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (memory, sqlite_database):
         monkeypatch.setattr(module, "RETENTION", 2**60)
     monkeypatch.setattr("holdfast.stores.sql.store.SWEEP_ON", 1e9)
+    monkeypatch.setattr(redis_server, "source_of", keeping_for_ever)
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=["memory", "sqlite", "redis", "sql"])

@@ -235,18 +235,20 @@ class Granting:
                 self._notify(waiter.request.channel, NotificationKind.HEAD, head, after=max(frees_in, RETRY))
 
     def _notify_that_free(self) -> None:
-        """Notify the head that the name is free, unless it repeats its request soon. Drop heads that do not listen.
+        """Notify the head that the name is free. Drop heads that do not listen.
 
-        A head that comes too late is notified again only after as long as it has waited by now. So a holder that
-        releases and acquires again and again wakes it a few times, and the name lies free no longer than it has waited.
+        A head that comes too late is notified again only after as long as it has waited by now, and after half its
+        bound not any more: then it asks by itself. So a holder that releases and acquires again and again wakes only a
+        few waiters, and the name does not lie free for longer than the head has waited.
         """
         queue, now = self.state.queue, self.now
         while self._live_head(""):
             head = queue[0]
-            if head.quiet_until > now:
+            waited = now - head.joined_at
+            if head.quiet_until > now or waited >= queue.fair_after // 2:
                 return
             if self.listening(head.request.channel):
-                head.quiet_until = now + max(RETRY, now - head.joined_at)
+                head.quiet_until = now + max(RETRY, waited)
                 self._notify(head.request.channel, NotificationKind.HEAD, queue.head)
                 return
             queue.drop(queue.head)

@@ -29,6 +29,9 @@ EARLIER = 50_000
 STAGGER = 10_000
 """The difference between the retry times of two neighbours in the queue, so that they do not ask all at once."""
 
+GRACE = 2_000
+"""How long after its bound each waiter asks by itself, times its place: until then it is granted, if others release."""
+
 
 def retry_in(request: AcquireRequest, place: int, frees_in: int) -> int:
     """Return the retry time of a waiter that has so many others ahead, if the name may be free after `frees_in`."""
@@ -43,7 +46,7 @@ def retry_if_passed(retry: int, place: int, bound_in: int, quiet_for: int) -> in
     notified that the name is free.
     """
     if bound_in > 0:
-        retry = min(retry, bound_in + (place + 1) * STAGGER)
+        retry = min(retry, bound_in + (place + 1) * GRACE)
     if quiet_for > 0:
         retry = min(retry, quiet_for)
     return max(retry, RETRY)

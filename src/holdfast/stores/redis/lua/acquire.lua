@@ -70,6 +70,7 @@ if reply then
     if late and barges then call('PEXPIREAT', Q, math.ceil(expires / 1000)) end
     return reply
 end
+--@include acquire_passable
 --@include state
 --@include queue
 

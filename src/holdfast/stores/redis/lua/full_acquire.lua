@@ -49,7 +49,7 @@ end
 -- notified that the name is free.
 local function retry_if_passed(retry_in, place)
     local bound_in = waiter(request)[W_JOINED] + fair_after - now
-    if bound_in > 0 then retry_in = math.min(retry_in, bound_in + (place + 1) * STAGGER) end
+    if bound_in > 0 then retry_in = math.min(retry_in, bound_in + (place + 1) * GRACE) end
     if request == head and barging[2] > now then retry_in = math.min(retry_in, barging[2] - now) end
     return retry_in
 end

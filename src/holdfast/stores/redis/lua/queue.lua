@@ -36,17 +36,17 @@ end
 -- Add `more` (1 or -1) to the number of waiters that may be passed for so long.
 local function allow(bound, more)
     if (bound or 0) == 0 then return end
-    local bounds = counted(barging and barging[3], bound, more)
+    local bounds = counted(barging and barging[4], bound, more)
     if not bounds then barging = false
-    elseif barging then barging[3] = bounds
-    else barging = { 0, 0, bounds } end
+    elseif barging then barging[4] = bounds
+    else barging = { 0, 0, 0, bounds } end
 end
 
 -- Return the shortest time for which a waiter may be passed: 0 if one of them never may.
 local function shortest_bound()
     local least, never = nil, queued
-    for at = 1, #barging[3], 2 do
-        least, never = math.min(least or barging[3][at], barging[3][at]), never - barging[3][at + 1]
+    for at = 1, #barging[4], 2 do
+        least, never = math.min(least or barging[4][at], barging[4][at]), never - barging[4][at + 1]
     end
     return never > 0 and 0 or least
 end
@@ -56,10 +56,11 @@ local function passable(it)
     return barging and now - it[W_JOINED] < shortest_bound()
 end
 
--- Return until when the waiters may be passed, and the head is certainly alive.
-function passable_until()
-    local it = head and waiter(head)
-    return it and math.min(it[W_JOINED] + shortest_bound(), it[W_FRESH]) or 0
+-- Note until when the waiters may be passed and the head is certainly alive, and from when on it is not notified.
+function note_head()
+    local it, bound = head and waiter(head), shortest_bound()
+    barging[1] = it and math.min(it[W_JOINED] + bound, it[W_FRESH]) or 0
+    barging[3] = it and it[W_JOINED] + math.floor(bound / 2) or 0
 end
 
 -- Return the smallest weight of all waiters.
@@ -165,11 +166,11 @@ local function advance(caller)
     return answer
 end
 
--- Notify the head that the name is free, unless it repeats its request soon. Drop heads that do not listen. A head that
--- comes too late is notified again only after as long as it has waited by now.
+-- Notify the head that the name is free. Drop heads that do not listen. A head that comes too late is notified again only
+-- after as long as it has waited by now, and after half its bound not any more: then it asks by itself.
 local function tell_that_free()
     local it = live_head('')
-    while it and barging[2] <= now do
+    while it and barging[2] <= now and now - it[W_JOINED] < math.floor(shortest_bound() / 2) do
         if push(it[W_CHANNEL], 'H 0 ' .. head) then
             barging[2] = now + math.max(RETRY, now - it[W_JOINED])
             return

@@ -11,7 +11,8 @@ local request, token, unsure, keep_for = ARGV[3], tonumber(ARGV[4]), ARGV[5] == 
 local usual = h_request == request and (queued == 0 or not unsure) and not others and h_expires > now and blocked == 0
     and capacity == 1 and not heavy and used <= now and keep_for == 0
 -- Whether the waiters may be passed, and the head is not to be notified again: this case is usual, too.
-local passed = usual and barging and now < barging[1] and now < barging[2]
+local passed = usual and barging and now < barging[1] and (now < barging[2] or now >= barging[3])
+local alone = usual and not unsure
 if barging then usual = passed end
 if usual and queued > 0 then
     usual = expires >= now + RETENTION * 3 / 4
@@ -79,6 +80,7 @@ if usual then
     end
     return 1
 end
+--@include release_passable
 --@include state
 --@include queue
 

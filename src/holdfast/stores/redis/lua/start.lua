@@ -8,7 +8,8 @@
 -- State   '=' all but the queue, packed; w<request> a waiter, packed. Instants and durations are microseconds. `heavy`
 --         counts the waiters of each weight above 1, as {weight, count, weight, ...}, or is false if there are none.
 --         `barging` is false if no waiter may be passed, else {until when the waiters may be passed, until when the
---         head is not notified again that the name is free, {bound, count of such waiters, bound, ...}}.
+--         head is not notified again that the name is free, from when on it is not notified any more, {bound, count of
+--         such waiters, bound, ...}}.
 -- Queue   the waiting requests, scored by their place.
 -- Marker  see `quarantine` in state.lua.
 
@@ -16,7 +17,7 @@ local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 
-local PROPOSAL_BOUND, RETRY, MARGIN, STAGGER = 3600000000, 1000, 1000000, 10000
+local PROPOSAL_BOUND, RETRY, MARGIN, STAGGER, GRACE = 3600000000, 1000, 1000000, 10000, 2000
 local TOMBSTONE, RETENTION = 30000000, 3600000000
 local LATEST = 7258118400000000
 local VOTE_OFFER, EARLIER, SLACK = 20000, 50000, 16

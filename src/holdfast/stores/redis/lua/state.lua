@@ -11,7 +11,7 @@ local holders
 local lapsed -- the request ids of placeholders that ended
 local head -- of the queue
 local quarantined -- the end of the quarantine; computed when it is first needed
-local passable_until -- a function of queue.lua
+local note_head -- a function of queue.lua
 
 local function block_since(since, length)
     if length > 0 and since + length > blocked then
@@ -57,7 +57,7 @@ local function save()
     end
     local late = expires < idle_after + RETENTION / 2
     if late then expires = idle_after + RETENTION end
-    if barging then barging[1] = passable_until() end
+    if barging then note_head() end
     local first = table.remove(holders, 1) or { '', '', '', 0, 0, 0, 0, 0, 0, false }
     call('HSET', K, '=', cmsgpack.pack(counter, capacity, blocked, block, released, now, last_place, expires, queued,
         slowest, heavy, first[1], first[2], first[3], first[4], first[5], first[6], first[7], first[8], first[9],
