@@ -159,8 +159,10 @@ class Granting:
             return None
         reply = None
         while (request := self._live_head(answered)) and self._fits(request.weight):
-            if (request.votes and self.listening(request.channel)) or self._is_passable():
+            if request.votes and self.listening(request.channel):
                 break
+            if self._is_passable():
+                return self._pass(answered)
             self.state.queue.drop(request.request_id)
             if request.request_id == answered:
                 reply = self._grant(request)
@@ -174,6 +176,14 @@ class Granting:
                     contended=bool(self.state.queue),
                 )
         return reply
+
+    def _pass(self, answered: str) -> Granted | None:
+        """Grant the request `answered` before the waiters ahead of it, which may be passed, if it allows barging."""
+        waiter = self.state.queue.find(answered)
+        if waiter is None or not waiter.request.fair_after:
+            return None
+        self.state.queue.drop(answered)
+        return self._grant(waiter.request)
 
     def _live_head(self, answered: str) -> AcquireRequest | None:
         """Drop dead waiters from the head of the queue, and return the request of the first live one."""

@@ -152,7 +152,15 @@ local function advance(caller)
     local it = live_head(caller)
     while it and fits(it[W_WEIGHT]) do
         if it[W_VOTES] == 1 and listening(it[W_CHANNEL]) then break end -- it waits for a vote: it asks when notified
-        if passable(it) then break end
+        if passable(it) then
+            it = waiter(caller) -- it passes the others, if it allows barging
+            if it and (it[W_FAIR_AFTER] or 0) > 0 then
+                dequeue(caller)
+                answer = next_token(it[W_PROPOSAL]) + it[W_SPAN] - 1
+                hold_for(caller, it, answer)
+            end
+            break
+        end
         local request, token = head, next_token(it[W_PROPOSAL]) + it[W_SPAN] - 1
         dequeue(request)
         if request == caller then
