@@ -3,7 +3,9 @@
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
+from holdfast.errors import StoreError
 from holdfast.stores import memory
+from holdfast.stores.redis.lua import scripts
 from holdfast.stores.sqlite import database as sqlite_database
 from holdfast.table.step import Step
 from simulation.redis import server as redis_server
@@ -50,3 +52,31 @@ def test_a_wrong_table_is_noticed(mutant: type[Step]) -> None:
 
     with pytest.raises(AssertionError):
         hunt(Mutated, 12_000, 50, mutant.__name__)
+
+
+LUA = {
+    "passes who has waited for its bound": ("now - it[W_JOINED] < shortest_bound()", "shortest_bound() > 0"),
+    "passes a fair waiter": ("return never > 0 and 0 or least", "return least"),
+    "wakes nobody": ("if push(it[W_CHANNEL], 'H 0 ' .. head) then", "if true then"),
+    "wakes nobody at once": ("local message = impatient and", "local message = not impatient and 'W' or"),
+    "counts who has left": ("allow(it[W_FAIR_AFTER], -1)", "local left"),
+    "short cut passes who has waited": ("now < barging[1] and fair_after > 0", "fair_after > 0"),
+    "short cut lets the fair pass": ("now < barging[1] and fair_after > 0", "now < barging[1]"),
+    "short cut hands over too soon": ("local impatient = it and now - it[W_JOINED] >= allowed", "local impatient = it"),
+    "short cut joins among others": ("barging[4][1] == fair_after", "true"),
+    "short cut grants a waiter twice": ("and not call('HGET', K, 'w' .. request)", ""),
+}
+"""Bugs of the scripts: what they say, and what they say then."""
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("bug", LUA)
+def test_a_wrong_script_is_noticed(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scripts with the rule of barging broken do not answer as the table does."""
+    before, after = LUA[bug]
+    assert any(before in script.text for script in scripts.ALL)
+    monkeypatch.setattr(redis_server, "source_of", lambda text: keeping_for_ever(text).replace(before, after))
+    unrelated = ("ask_for_a_vote", "raise_a_token", "wait_for_no_vote_any_more", "ask_for_several", "resize")
+    machine = type("Machine", (BargingMachine, RedisMachine), dict.fromkeys(unrelated))
+    with pytest.raises((AssertionError, StoreError)):
+        hunt(machine, 5_000, 40, bug)

@@ -16,7 +16,7 @@ local alone = usual and not unsure
 if barging then usual = passed end
 if usual and queued > 0 then
     usual = expires >= now + RETENTION * 3 / 4
-    if usual and guard > 0 and not passed then
+    if usual and guard > 0 then
         local marker = call('GET', KEYS[1])
         usual = false
         if marker then
