@@ -15,9 +15,9 @@ from bench.redis.contenders import TTL
 from holdfast.contracts.deadlines import micros
 from holdfast.contracts.messages import AcquireRequest
 from holdfast.stores.redis.links import wire
-from holdfast.stores.redis.links.link import Word
+from holdfast.stores.redis.links.link import RedisAddress, Word
 from holdfast.stores.redis.links.wire import number
-from holdfast.stores.redis.lua import codec, messagepack, scripts
+from holdfast.stores.redis.lua import codec, scripts
 from holdfast.stores.redis.names import NODE, state_key
 from tests.servers import RedisServer
 
@@ -25,6 +25,9 @@ OWN = "bare socket, own scripts"
 MINIMAL = "bare socket, least scripts"
 
 GRANTED = 1
+
+GUARD, BOUND = 1, 60_000_000
+"""How Holdfast guards against restarts, and its max_ttl, by default."""
 
 MEANINGS = {
     OWN: "floor: Holdfast's two EVALSHA, and nothing else",
@@ -82,14 +85,14 @@ class OwnScripts:
         """Load the scripts, and learn the identity of the server process."""
         for script in (scripts.ACQUIRE, scripts.RELEASE):
             bare.exchange("SCRIPT", "LOAD", script.text)
-        self._run_id = wire.run_id_of(bare.exchange("INFO", "server"))
+        replies = bare.exchange("INFO", "server"), bare.exchange("INFO", "replication")
+        self._run_id = wire.identity_of(RedisAddress(""), *replies)
         prefix = secrets.token_hex(16)
         self.channel = f"{prefix}-0"
         self._requests = (f"{prefix}-{n:x}" for n in itertools.count(1))
         self._acquire_request = AcquireRequest(name, "", self.channel, "host/1234", micros(TTL), 1_000_000, 4_000_000)
-        words = ("PUBLISH", 1, 60_000_000)
-        self._client_words = messagepack.pack(*words)
-        self._pack_request = messagepack.pack(*words, *codec.request_fields(self._acquire_request))
+        self._release_fields = codec.release_fields(GUARD, BOUND, sharded=False)
+        self._request_fields = codec.request_fields(self._acquire_request, GUARD, BOUND, sharded=False)
         self._seen = b""
         self._state = state_key(prefix)
         self._seen, granted = bare.exchange(
@@ -106,18 +109,24 @@ class OwnScripts:
     def acquire(self) -> tuple[Word, ...]:
         """Return the command of the next acquire request."""
         self._acquire_request.request_id = next(self._requests)
-        return self._evalsha(scripts.ACQUIRE, self._pack_request, self._acquire_request.request_id, b"0", b"1")
+        return self._evalsha(scripts.ACQUIRE, self._request_fields, codec.acquire_numbers(1, 0))
 
     def release(self, token: int) -> tuple[Word, ...]:
         """Return the command that releases the last grant."""
-        return self._evalsha(
-            scripts.RELEASE, self._client_words, self._acquire_request.request_id, number(token), b"0", b"0"
-        )
+        return self._evalsha(scripts.RELEASE, self._release_fields, codec.release_numbers(0, token, 0))
 
-    def _evalsha(self, script: scripts.Script, words: bytes, request: str, *args: Word) -> tuple[Word, ...]:
-        state = self._state
+    def _evalsha(self, script: scripts.Script, fields: bytes, numbers: bytes) -> tuple[Word, ...]:
+        state, request = self._state, self._acquire_request.request_id
         keys = (NODE, state, state + ":q", f"{state}:t:{request}")
-        return (b"EVALSHA", script.digest, number(len(keys)), *keys, words, self._seen, request, *args, self._run_id)
+        args = (fields, self._seen, numbers + request.encode(), *([] if self._seen else [self._run_id]))
+        return (b"EVALSHA", script.digest, number(len(keys)), *keys, *args)
+
+
+def granted_token(reply: Any) -> int | None:  # noqa: ANN401 - as a script returns it
+    """Return the token in a reply of `acquire`, or None if that is no grant."""
+    if isinstance(reply, int):
+        return reply
+    return int(reply[1]) if reply[0] == GRANTED else None
 
 
 class BareHandle:
@@ -136,8 +145,8 @@ class BareHandle:
 
     def acquire(self) -> float:
         """Wait until the lock is held."""
-        kind, number, *_ = self._bare.exchange(*self._mine.acquire())
-        self._token = number if kind == GRANTED else self._pushed()
+        token = granted_token(self._bare.exchange(*self._mine.acquire()))
+        self._token = self._pushed() if token is None else token
         return clock()
 
     def release(self) -> float:
@@ -174,9 +183,10 @@ def own_pair(bare: BareSocket) -> Callable[[], object]:
     mine = OwnScripts(bare)
 
     def pair() -> None:
-        kind, token, *_ = bare.exchange(*mine.acquire())
+        token = granted_token(bare.exchange(*mine.acquire()))
+        assert token is not None  # noqa: S101 - else this is no floor
         released = bare.exchange(*mine.release(token))
-        assert (kind, released) == (1, 1)  # noqa: S101 - else this is no floor
+        assert released == 1  # noqa: S101
 
     return pair
 

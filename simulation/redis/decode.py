@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from struct import Struct
 from typing import Any
 
 from holdfast.contracts.messages import AcquireRequest
@@ -9,6 +10,9 @@ from holdfast.stores.redis.names import state_key
 from holdfast.table.state import Holder, NameState, Queue, Waiter
 from simulation.redis.keyspace import Keyspace, SortedSet
 from simulation.redis.messagepack import unpacked
+
+USUAL, HEAD, MARKER = 193, Struct(">BBIddddddddd"), Struct(">xdddddd")
+"""As in start.lua."""
 
 
 @dataclass(slots=True)
@@ -35,7 +39,7 @@ class Marker:
 def marker_at(keys: Keyspace, key: str) -> Marker | None:
     """Return the marker in a keyspace, if there is one."""
     packed = keys.value(key.encode())
-    return Marker(*_unpacked(packed)[:6]) if isinstance(packed, bytes) else None
+    return Marker(*_marker(packed)) if isinstance(packed, bytes) else None
 
 
 def state_of(keys: Keyspace, name: str) -> NameState:
@@ -44,10 +48,15 @@ def state_of(keys: Keyspace, name: str) -> NameState:
     fields, places = keys.value(key), keys.value(key + b":q")
     if not isinstance(fields, dict):
         return NameState()
-    counter, capacity, blocked, block, released, used, _last, _expire, _queued, _slowest, _heavy, *rest = unpacked(
-        fields[b"="]
-    )
-    first, others, barging = rest[:-2], rest[-2], rest[-1]
+    packed = fields[b"="]
+    barging = False
+    if packed[0] == USUAL:
+        counter, capacity, blocked, block, released, used, first, others = _usual(packed)
+    else:
+        counter, capacity, blocked, block, released, used, _last, _expire, _queued, _slowest, _heavy, *rest = unpacked(
+            packed
+        )
+        first, others, barging = rest[:10], rest[10], rest[12]
     holders = ([first] if first[0] else []) + (others or [])
     order = places.order if isinstance(places, SortedSet) else []
     waiters = [
@@ -68,6 +77,20 @@ def state_of(keys: Keyspace, name: str) -> NameState:
     )
 
 
+def _usual(packed: bytes) -> tuple[Any, ...]:
+    """Read the state of a name in the usual form; see read_state.lua."""
+    _form, told, _queued, *numbers = HEAD.unpack_from(packed)
+    counter, used, _expires, _last, _slowest, granted, ends, ttl, _tomb = (int(number) for number in numbers)
+    texts, at = list[str](), HEAD.size
+    for _ in range(3):
+        size = packed[at]
+        texts.append(packed[at + 1 : at + 1 + size].decode())
+        at += 1 + size
+    released, request_id, channel = texts
+    first = [request_id, channel, packed[at:].decode(), counter, 1, ttl, 0, granted, ends, told == 1]
+    return counter, 1, 0, 0, released, used, first, False
+
+
 @lru_cache(maxsize=1000)
 def _waiter(name: str, request_id: bytes, packed: bytes, capacity: int, score: int) -> Waiter:
     """Decode one place in the queue. The result is cached, for the checks read it more often than it changes."""
@@ -75,14 +98,27 @@ def _waiter(name: str, request_id: bytes, packed: bytes, capacity: int, score: i
     channel, owner, ttl, interval, waiter_ttl, weight, delay, proposal, span, votes, joined, fresh, *more = waiter
     proposal = score if votes == 1 else proposal  # a request that waits for a vote is queued by its proposal
     times = (ttl, interval, waiter_ttl)
-    options = {"span": span, "votes": votes == 1, "fair_after": more[0] if more else 0}
     request = AcquireRequest(
-        name, request_id.decode(), channel, owner, *times, weight, capacity, delay, proposal, **options
+        name,
+        request_id.decode(),
+        channel,
+        owner,
+        *times,
+        weight,
+        capacity,
+        delay,
+        proposal,
+        span=span,
+        votes=votes == 1,
+        fair_after=more[0] if more else 0,
     )
     return Waiter(request, joined, fresh)
 
 
 @lru_cache(maxsize=1000)
-def _unpacked(packed: bytes) -> tuple[Any, ...]:
+def _marker(packed: bytes) -> tuple[Any, ...]:
     """Decode the marker. The result is cached, for the checks read it more often than it changes."""
-    return tuple(unpacked(packed))
+    if packed[0] != USUAL:
+        return tuple(unpacked(packed)[:6])
+    numbers = MARKER.unpack_from(packed)
+    return packed[MARKER.size :].decode(), *map(int, numbers[:5])

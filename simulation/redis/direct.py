@@ -5,6 +5,7 @@ from typing import Any
 
 from holdfast.contracts.runtime import Runtime
 from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, RedisLink, RedisReply, ReplyError, Word
+from holdfast.stores.redis.links.wire import RequestTemplate
 from holdfast.stores.redis.lua.scripts import Script
 from holdfast.stores.redis.servers.deployment import Rules
 from holdfast.stores.redis.servers.topology import OneServer, OpenLink, Topology
@@ -34,15 +35,23 @@ class DirectLink:
     async def run(self, script: Script, keys: Words, args: Words, until: float) -> RedisReply:  # noqa: ARG002 - at once
         """Run a script."""
         server = self._connect()
+        return RedisReply(self._value(server, script, keys, (*args, self._identity)), self._identity)
+
+    def _value(self, server: Server, script: Script, keys: Words, args: Words) -> Any:  # noqa: ANN401 - any reply
         try:
-            value = server.evalsha(script.digest, keys, (*args, self._identity))
+            return server.evalsha(script.digest, keys, args)
         except ReplyError as error:
             if error.code != "NOSCRIPT":
                 raise
-            value = server.eval(script.text, keys, (*args, self._identity))
-        return RedisReply(value, self._identity)
+            return server.eval(script.text, keys, args)
 
     run_after_asking = run
+
+    async def run_request(self, template: RequestTemplate, request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401, ARG002 - any value, at once
+        """Run the script of a template for one request."""
+        server = self._connect()
+        keys, args = template.words(request_id, numbers)
+        return self._value(server, template.script, keys, (*args, *template.last_words(self._identity)))
 
     async def run_replicated(self, script: Script, keys: Words, args: Words, until: float, replicas: int) -> RedisReply:
         """Run a script, and claim that all replicas have its writes."""

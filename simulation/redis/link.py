@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.runtimes.simulated import SimRuntime
 from holdfast.stores.redis.links.link import RedisHearing, RedisReply, ReplyError, Word
+from holdfast.stores.redis.links.wire import RequestTemplate
 from holdfast.stores.redis.lua.scripts import Script
 from simulation import network
 from simulation.redis.node import RedisNode
@@ -62,7 +63,9 @@ class SimulatedRedisLink:
     async def run(self, script: Script, keys: Words, args: Words, until: float) -> RedisReply:
         """Run a script."""
         server = await self._connect(until)
-        args = (*args, server.identity())
+        return await self._run(server, script, keys, (*args, server.identity()), until)
+
+    async def _run(self, server: Server, script: Script, keys: Words, args: Words, until: float) -> RedisReply:
         try:
             value = await self._exchange(server, lambda: server.evalsha(script.digest, keys, args), until)
         except ReplyError as error:
@@ -71,6 +74,13 @@ class SimulatedRedisLink:
             self._wire.happened["script not known"] += 1
             value = await self._exchange(server, lambda: server.eval(script.text, keys, args), until)
         return RedisReply(value, server.identity())
+
+    async def run_request(self, template: RequestTemplate, request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401 - whatever the script returns
+        """Run the script of a template for one request."""
+        server = await self._connect(until)
+        keys, args = template.words(request_id, numbers)
+        args = (*args, *template.last_words(server.identity()))
+        return (await self._run(server, template.script, keys, args, until)).value
 
     async def run_replicated(self, script: Script, keys: Words, args: Words, until: float, replicas: int) -> RedisReply:
         """Run a script, and wait until replicas have its writes."""

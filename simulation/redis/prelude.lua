@@ -217,6 +217,79 @@ local function pack_all(...)
     return s
 end
 
+-- The library struct in Redis, as far as our scripts need it: big-endian B, I, d and c0.
+
+local function double_bytes(value)
+    if value == 0 then return '\0\0\0\0\0\0\0\0' end
+    local sign = value < 0 and 128 or 0
+    local fraction, exponent = math.frexp(value < 0 and -value or value)
+    local mantissa = fraction * 9007199254740992 - 4503599627370496 -- 53 bits, of which the first is not stored
+    exponent = exponent + 1022
+    local high = floor(mantissa / LONG)
+    return char(sign + floor(exponent / 16), exponent % 16 * 16 + floor(high / 65536), floor(high / 256) % 256, high % 256)
+        .. word(mantissa % LONG)
+end
+
+local function double_at(s, at)
+    local a, b, c, d, e, f, g, h = byte(s, at, at + 7)
+    local exponent = a % 128 * 16 + floor(b / 16)
+    local mantissa = ((b % 16 * 256 + c) * 256 + d) * LONG + ((e * 256 + f) * 256 + g) * 256 + h
+    if exponent == 0 and mantissa == 0 then return 0 end
+    return math.ldexp(mantissa + 4503599627370496, exponent - 1075) * (a >= 128 and -1 or 1)
+end
+
+local letters = memory(function(format)
+    local list = {}
+    for letter in string.gmatch(format, '%a') do list[#list + 1] = letter end
+    if sub(format, 1, 1) ~= '>' then error('the simulated struct is big-endian') end
+    return list
+end)
+
+local function struct_pack(format, ...)
+    local parts, at = {}, 0
+    for i, letter in ipairs(letters[format]) do
+        at = at + 1
+        local value = select(at, ...)
+        if letter == 'B' then
+            if value < 0 or value > 255 then error('a byte is between 0 and 255') end
+            parts[i] = char(value)
+        elseif letter == 'I' then
+            parts[i] = word(value)
+        elseif letter == 'd' then
+            parts[i] = double_bytes(value)
+        elseif letter == 'c' then
+            parts[i] = value
+        else
+            error('the simulated struct knows no ' .. letter)
+        end
+    end
+    return concat(parts)
+end
+
+local function struct_unpack(format, s, at)
+    local values, count = {}, 0
+    at = at or 1
+    for _, letter in ipairs(letters[format]) do
+        count = count + 1
+        if letter == 'B' then
+            values[count], at = byte(s, at), at + 1
+        elseif letter == 'I' then
+            values[count], at = read_integer(s, at, 4), at + 4
+        elseif letter == 'd' then
+            values[count], at = double_at(s, at), at + 8
+        elseif letter == 'c' then -- so long as the number before, which is no value then
+            count = count - 1
+            local size = values[count]
+            values[count], at = sub(s, at, at + size - 1), at + size
+        else
+            error('the simulated struct knows no ' .. letter)
+        end
+        if at > #s + 1 then error('data string too short') end
+    end
+    values[count + 1] = at
+    return unpack(values, 1, count + 1)
+end
+
 -- The reply of a script, as pairs of a kind and a value: 0 nil, 1 number or text, 2 an array of so many that follow.
 
 local function emit(out, value)
@@ -244,6 +317,7 @@ end
 local world = {
     redis = { call = call },
     cmsgpack = { pack = pack_all, unpack = unpack_all },
+    struct = { pack = struct_pack, unpack = struct_unpack },
 }
 for _, name in ipairs({ 'assert', 'error', 'ipairs', 'math', 'next', 'pairs', 'pcall', 'select', 'string', 'table',
     'tonumber', 'tostring', 'type', 'unpack' }) do

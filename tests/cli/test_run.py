@@ -188,7 +188,13 @@ def test_readers_and_permits(here: Here, client: holdfast.Client) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["--shared", "--exclusive"], ["--shared", "--permits", "2"], ["other", "--shared"], ["other", "--min-hold=9"], ["--unfair", "-s"]],
+    [
+        ["--shared", "--exclusive"],
+        ["--shared", "--permits", "2"],
+        ["other", "--shared"],
+        ["other", "--min-hold=9"],
+        ["--unfair", "-s"],
+    ],
 )
 def test_kinds_of_locks_contradict_each_other(here: Here, options: list[str]) -> None:
     """64, and the command never runs."""

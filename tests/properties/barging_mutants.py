@@ -1,7 +1,5 @@
 """Grant tables that are wrong in one way each about requests that allow barging."""
 
-# ruff: noqa: D102 - the class says what is wrong with it
-
 from holdfast.contracts.messages import AcquireRequest, NotificationKind
 from holdfast.table.step import Step
 

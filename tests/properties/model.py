@@ -289,7 +289,7 @@ class Judge:
         waiting = [each for each in taken.before.queue if not taken.dead(each) and each.request.request_id != taken.own]
         if taken.granted and waiting and _passable(waiting, taken.now) and not taken.sent_away:
             first = waiting[0].request.request_id
-            assert first not in taken.held or taken.asking not in {"", *taken.held}, "a patient waiter was handed the name"
+            assert first not in taken.held or taken.asking not in {"", *taken.held}, "it need not be handed over yet"
 
     def _judge_push(self, taken: Taken) -> None:
         pushed = [

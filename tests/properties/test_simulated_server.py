@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 from holdfast.contracts.runtime import Runtime
-from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, RedisLink, RedisReply, ReplyError, Word
+from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, RedisLink, ReplyError, Word
 from holdfast.stores.redis.lua.scripts import Script
 from holdfast.table.step import Step
 from holdfast.table.times import TOMBSTONE
@@ -128,17 +128,16 @@ class DoubleLink(DirectLink):
 
         self._hearing = RedisHearing(push, hearing.on_gap)
 
-    async def run(self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float) -> RedisReply:
+    def _value(self, server: Server, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...]) -> Any:  # noqa: ANN401 - any reply
         """Run a script on both."""
-        server = self._reach()
         self._real.set_clock(server._clock())
-        words = (len(keys), *keys, *args, server.identity())
+        words = (len(keys), *keys, *args)
         said = self._real.answer("EVALSHA", script.digest, *words)
         if said == "NOSCRIPT":
             said = self._real.answer("EVAL", script.text, *words)
-        answer = await super().run(script, keys, args, until)
-        assert said == answer.value
-        return answer
+        value = super()._value(server, script, keys, args)
+        assert said == value
+        return value
 
     async def listen(self, channel: str, until: float) -> None:
         """Subscribe at both."""

@@ -276,6 +276,25 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "vote waited for twice": (VOTING, "        dequeue(seat)\n        hold(", "        hold("),
     "vote waited for silently": (VOTING, "if wait then join() else dequeue(seat) end", "if wait then join() end"),
     "spanned": (WAITING, "farthest)) + span - 1", "farthest))"),
+    "unburied": (WAITING, "tomb > now and call", "false and call"),
+    "buried for no time": (WAITING, "    tomb = math.max(tomb, now + TOMBSTONE)\n    call", "    call"),
+    "buried for no time at once": (WAITING, "        tomb = math.max(tomb, now + TOMBSTONE)\n", ""),
+    "usual with a lock delay": (WAITING, "and h_weight == 1 and h_delay == 0)", "and h_weight == 1)"),
+    "usual while blocked": (WAITING, "if capacity == 1 and blocked == 0 and", "if capacity == 1 and"),
+    "usual whatever the capacity": (WAITING, "if capacity == 1 and blocked == 0 and", "if blocked == 0 and"),
+    "usual whatever the token": (WAITING, "or h_token == counter and h_weight", "or h_weight"),
+    "usual beside heavy waiters": (
+        WAITING,
+        "and not heavy and not others\n    and (h_request == ''",
+        "and not others\n    and (h_request == ''",
+    ),
+    "usual beside others": (
+        WAITING,
+        "and not heavy and not others\n    and (h_request == ''",
+        "and not heavy\n    and (h_request == ''",
+    ),
+    "usual and told": (WAITING, "USUAL, h_told and 1 or 0, queued", "USUAL, 0, queued"),
+    "usual with the last release forgotten": (WAITING, "#released, released, #h_request", "0, '', #h_request"),
 }
 """Wrong ways of the scripts, many of which no run of the simulation could tell from bad luck; and where to look."""
 

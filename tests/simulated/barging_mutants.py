@@ -73,8 +73,10 @@ BARGING_MUTANTS = (
     ),
     lua(
         "the scripts free a name for ever",
-        ("local passed = usual and barging and now < barging[1] and (now < barging[2] or now >= barging[3])",
-         "local passed = usual and barging"),
+        (
+            "local passed = usual and barging and now < barging[1] and (now < barging[2] or now >= barging[3])",
+            "local passed = usual and barging",
+        ),
         scenario="redis_barging",
         aim=crowd,
     ),

@@ -146,8 +146,8 @@ def allow_any(value: object, able: object) -> object:
 
 
 SEES_NO_MARKER: tuple[Change, ...] = (
-    ("usual = known == seen and ends <= now", "usual = ends <= now"),
-    (" and string.sub(known, -#run_id) == run_id", ""),
+    ("may_grant = known == seen and ends <= now", "may_grant = ends <= now"),
+    ("and string.sub(known, -#run_id) == run_id", ""),
     (ANOTHER, "if known == '' then"),
 )
 
@@ -256,13 +256,16 @@ LUA_MUTANTS: Sequence[Mutant] = (
     ),
     lua(
         "the usual acquire looks at no marker",
-        ("if usual and guard > 0 then\n    usual = false\n    if marker", "if false then\n    if marker"),
+        (
+            "local length = math.max(bound, ttl + delay)\n    usual = may_grant",
+            "local length = 0\n    usual = true or may_grant",
+        ),
         scenario="redis_strict",
         aim=fail_over,
     ),
     lua(
         "a hand-off looks at no marker",
-        ("if usual and guard > 0 then\n        local marker", "if false then\n        local marker"),
+        ("        usual = may_grant\n", ""),
         scenario="redis_strict",
         aim=fail_over,
     ),

@@ -12,6 +12,19 @@ from holdfast.errors import Vote
 from holdfast.outcome import Outcome
 
 
+class SharedPart:
+    """The part that all requests of one lock have in common: all fields but the id, the proposal and `wait`.
+
+    A store may keep here what it has computed from these fields.
+    """
+
+    __slots__ = ("kept",)
+
+    def __init__(self) -> None:
+        """Begin with nothing kept."""
+        self.kept: object = None
+
+
 @dataclass(slots=True)
 class AcquireRequest:
     """A request to acquire a name. Repeated with the same `request_id`, it asks whether it is granted by now."""
@@ -43,6 +56,8 @@ class AcquireRequest:
     of a vote is the proposal, if that is larger than all tokens before."""
     fair_after: int = 0
     """How long this request may be passed by others while it waits, and may pass them (barging). 0: never."""
+    shared: SharedPart | None = field(default=None, repr=False, compare=False)
+    """The part that this request has in common with others. A copy that changes any of its fields must drop it."""
 
     @property
     def place(self) -> str:

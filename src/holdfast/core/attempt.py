@@ -32,6 +32,7 @@ from holdfast.contracts.messages import (
     NotificationKind,
     Queued,
     Reply,
+    SharedPart,
     WithdrawRequest,
 )
 from holdfast.core.access import BRIEF, StoreAccess
@@ -57,6 +58,25 @@ POLLING = 20_000
 
 WAITER_TTL = 4_000_000
 """For how long the store takes a silent waiter for alive, in microseconds: several intervals."""
+
+
+class Plan:
+    """What all attempts of one client for one spec have in common. The first attempt makes it."""
+
+    __slots__ = ("access", "interval", "owner", "request_timeout", "shared", "shared_range", "ttl")
+
+    def __init__(self, access: StoreAccess, spec: LockSpec) -> None:
+        """Compute it, for a client that is open."""
+        longest = INTERVAL if access.channel else POLLING
+        self.access = access
+        self.ttl = spec.ttl if spec.max_hold == NEVER else min(spec.ttl, micros(spec.max_hold))
+        self.interval = longest if self.ttl >= 4 * longest else self.ttl // 4
+        self.owner = spec.metadata or access.owner
+        self.request_timeout = access.request_timeout(spec.ttl)
+        self.shared = SharedPart()
+        """For the requests that reserve one token."""
+        self.shared_range = SharedPart()
+        """For the requests that reserve a range of tokens, of which a store has but one length."""
 
 
 class Attempt:
@@ -105,15 +125,17 @@ class Attempt:
         self._spec = spec
         self._until = until
         self._owned = owned
-        ttl = spec.ttl if spec.max_hold == NEVER else min(spec.ttl, micros(spec.max_hold))
-        longest = INTERVAL if access.channel else POLLING
+        plan: Plan | None = spec.plan
+        if plan is None or plan.access is not access:
+            plan = Plan(access, spec)
+            object.__setattr__(spec, "plan", plan)
         self._request = AcquireRequest(
             spec.name,
             self._runtime.new_id(),
             access.channel,
-            spec.metadata or access.owner,
-            ttl,
-            longest if ttl >= 4 * longest else ttl // 4,
+            plan.owner,
+            plan.ttl,
+            plan.interval,
             WAITER_TTL,
             spec.weight,
             spec.capacity,
@@ -122,10 +144,9 @@ class Attempt:
             wait,
             span,
             fair_after=spec.fair_after,
+            shared=plan.shared if span == 1 else plan.shared_range,
         )
-        self._request_timeout = (
-            access.operation_timeout if spec.ttl >= access.ample_ttl else access.request_timeout(spec.ttl)
-        )
+        self._request_timeout = plan.request_timeout
         """How many seconds one request may take."""
 
     async def run(self) -> CoreLease | NotGranted:

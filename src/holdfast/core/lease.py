@@ -56,6 +56,8 @@ class LeaseState(StrEnum):
     LOST = "lost"
     RELEASED = "released"
 
+    __hash__ = str.__hash__  # that of Enum is written in Python, and every release looks states up
+
 
 HELD, AT_RISK, LOST, RELEASED = LeaseState  # shorter and faster than an attribute look-up
 OVER = (LOST, RELEASED)
@@ -69,6 +71,8 @@ class LeaseEvent(StrEnum):
     LOSS = "the lease can no longer be trusted"
     LET_GO = "the holder released the lease"
     NOT_KEPT = "the store's reply to the release says that the lease had ended before"
+
+    __hash__ = str.__hash__
 
 
 TRANSITIONS: dict[LeaseState, dict[LeaseEvent, LeaseState]] = {

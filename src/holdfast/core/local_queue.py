@@ -132,6 +132,26 @@ class LocalQueues:
             return self._lead(LocalQueue(self, key), spec, until, owned, wait=wait)
         return self._wait_in_queue(local_queue, spec, until, owned, wait=wait)
 
+    def leave(self, lease: CoreLease) -> bool:
+        """Begin the release of a lease for which no contender of this client waits, and end its queue, in one step.
+
+        Return False if there may be one, or the lease may be lost: then nothing is done, and `CoreLease.let_it_go` and
+        `hand_off` decide.
+        """
+        local_queue = lease.local_queue
+        if not isinstance(local_queue, LocalQueue):
+            return False
+        with self._mutex:
+            if local_queue.contenders or local_queue.lease is not lease or self._runtime.now() >= lease.valid_until:
+                return False
+            if not lease.begin_release():
+                return False
+            local_queue.lease = None
+            if self._queues.get(local_queue.key) is local_queue:
+                del self._queues[local_queue.key]
+            self._access.renewer.discard_released(lease)
+        return True
+
     def hand_off(self, lease: CoreLease) -> bool:
         """Hand a released lease to the first local waiter; return whether that was done.
 

@@ -51,11 +51,13 @@ class Releases:
         try:
             if lease.linger and self.local_queues.linger_on(lease):
                 return Outcome.RELEASED
-            if lease.let_it_go():
-                if lease.local_queue is not None and self.local_queues.hand_off(lease):
-                    return Outcome.RELEASED
-                left_queue = True
-                self._renewer.discard(lease)
+            left_queue = self.local_queues.leave(lease)
+            if left_queue or lease.let_it_go():
+                if not left_queue:
+                    if lease.local_queue is not None and self.local_queues.hand_off(lease):
+                        return Outcome.RELEASED
+                    left_queue = True
+                    self._renewer.discard(lease)
                 access, ttl, began = self._access, lease.ttl, self._runtime.now()
                 timeout = access.operation_timeout if ttl >= access.ample_ttl else access.request_timeout(ttl)
                 try:

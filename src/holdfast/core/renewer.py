@@ -81,9 +81,15 @@ class Renewer:
         self._stopping = False
 
     def add(self, lease: CoreLease) -> None:
-        """Renew a lease from now on."""
-        self._leases[lease.request.request_id] = lease
-        self.plan(lease)
+        """Renew a lease from now on: note it, and plan its next renewal as `plan` does."""
+        request_id = lease.request.request_id
+        self._leases[request_id] = lease
+        wait = lease.schedule(self._runtime.random())
+        self._moved[request_id] = lease
+        if wait < self._pace:  # noqa: PLR1730 - min() costs more
+            self._pace = wait
+        if lease.due_at < self._looks_at or lease.valid_until < self._looks_at:
+            self._wake()
 
     def plan(self, lease: CoreLease) -> None:
         """Plan the next renewal of a lease. Wakes the renewer only if its own next look would be too late."""
@@ -134,12 +140,16 @@ class Renewer:
     def discard(self, lease: CoreLease) -> None:
         """Stop renewing a lease, but not its successor after a local hand-off."""
         with lease.mutex:
-            request_id = lease.request.request_id
-            if self._leases.get(request_id) is lease:
-                del self._leases[request_id]
-                self._moved.pop(request_id, None)
-                self._later.entries.pop(request_id, None)  # the same as `drop`, without the cost of a call
-                self._due.entries.pop(request_id, None)
+            self.discard_released(lease)
+
+    def discard_released(self, lease: CoreLease) -> None:
+        """Stop renewing a lease. Call it with its mutex held."""
+        request_id = lease.request.request_id
+        if self._leases.get(request_id) is lease:
+            del self._leases[request_id]
+            self._moved.pop(request_id, None)
+            self._later.entries.pop(request_id, None)  # the same as `drop`, without the cost of a call
+            self._due.entries.pop(request_id, None)
 
     def drop(self, lease: CoreLease) -> None:
         """Stop renewing a lease whose holder is gone, and let the next local waiter send a request to the store.

@@ -1,8 +1,9 @@
 """The session: one client at one store, with all that its locks share and the operations that the public API calls."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
+from typing import Any
 
 from holdfast.contracts.deadlines import DRIFT, EPSILON, micros
 from holdfast.contracts.limits import check_ttl
@@ -99,9 +100,9 @@ class Session(StoreAccess):
 
     # -- operations ----------------------------------------------------------------------------------------
 
-    async def acquire(
+    def acquire(
         self, spec: LockSpec, timeout: float | None, owned: list[CoreLease] | None = None
-    ) -> CoreLease | NotGranted:
+    ) -> Coroutine[Any, Any, CoreLease | NotGranted]:
         """Acquire `spec`; return NotGranted, with the holders, after `timeout` seconds (0: ask once; None: for ever).
 
         Raises StoreError if the store cannot be asked; then nothing is held. A granted lease is in `owned` before it is
@@ -110,6 +111,13 @@ class Session(StoreAccess):
         if owned is None:
             owned = []
         until = None if timeout is None else self.runtime.now() + timeout
+        if self.opened and self.events is None and spec.key is not None and not spec.linger:  # the usual case
+            return self.local_queues.acquire(spec, spec.key, until, owned, wait=timeout != 0)
+        return self._acquire(spec, timeout, until, owned)
+
+    async def _acquire(
+        self, spec: LockSpec, timeout: float | None, until: float | None, owned: list[CoreLease]
+    ) -> CoreLease | NotGranted:
         if not self.opened:
             await self.open(timeout, spec)
         asked_at = 0.0 if self.events is None else self.runtime.now()

@@ -1,6 +1,7 @@
 """The lock spec: what a caller wants to hold, checked and packed once, when the lock object is made."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from holdfast.contracts.deadlines import NEVER
 from holdfast.core.actor import Actor
@@ -41,6 +42,8 @@ class LockSpec:
     """For how long, in microseconds, the request may be passed by others and may pass them; 0: never."""
     key: LocalQueueKey | None = field(init=False)
     """What all specs that share a local queue have in common; None if this spec uses no local queue."""
+    plan: Any = field(default=None, init=False, repr=False, compare=False)
+    """What the attempts of one client compute from this spec only once: see `Plan` in attempt.py."""
 
     def __post_init__(self) -> None:
         """Find the key, and the title of a spec without one."""

@@ -141,6 +141,8 @@ class LockBase:
         self._client = client
         self._name = check_name(name)
         self._options = options
+        self._plain = not (options.detect_deadlock or options.max_waiters is not None)
+        """Whether an acquisition is a request and nothing more."""
         max_hold = NEVER if options.max_hold is None else options.max_hold
         self._spec = LockSpec(
             self._full(name),
@@ -188,8 +190,26 @@ class LockBase:
 
         The lease is in `owned` before it is returned: a caller that is interrupted gives back the leases in `owned`.
         """
+        timeout = self._timeout(timeout)
+        result = await self._request(session, spec, timeout, owned)
+        return result if isinstance(result, CoreLease) else await self._refuse(session, result, timeout)
+
+    async def _refuse(self, session: Session, not_granted: NotGranted, timeout: float | None) -> Never:
+        """Raise the error of an acquisition that was not granted in time."""
+        raise self._timed_out(await session.explain(self._spec.name, not_granted), timeout, session.owner)
+
+    def _request(
+        self, session: Session, spec: LockSpec, timeout: float | None, owned: list[CoreLease]
+    ) -> Coroutine[Any, Any, CoreLease | NotGranted]:
+        """Return what acquires the lock, for threads or asyncio."""
+        if self._plain:
+            return session.acquire(spec, timeout, owned)
+        return self._request_with_options(session, spec, timeout, owned)
+
+    async def _request_with_options(
+        self, session: Session, spec: LockSpec, timeout: float | None, owned: list[CoreLease]
+    ) -> CoreLease | NotGranted:
         options = self._options
-        timeout = options.timeout if timeout is UNSET else check_timeout(timeout)
         if spec.linger and (kept := session.take_up(spec, owned)) is not None:
             return kept
         if options.detect_deadlock:
@@ -199,10 +219,7 @@ class LockBase:
             if core is not None:
                 return core
             self._refuse_if_crowded(await session.inspect(spec.name), options.max_waiters)
-        result = await session.acquire(spec, timeout, owned)
-        if isinstance(result, CoreLease):
-            return result
-        raise self._timed_out(await session.explain(spec.name, result), timeout, session.owner)
+        return await session.acquire(spec, timeout, owned)
 
     async def _obtain_at_once(self, session: Session, spec: LockSpec, owned: list[CoreLease]) -> CoreLease | None:
         """Acquire the lock if it is free at once, for threads or asyncio; else return None."""
@@ -336,7 +353,10 @@ class BlockingLockBase(LockBase):
         session = self._client.session()
         owned: list[CoreLease] = []  # a granted lease is put in here first, so that an interrupt cannot lose it
         try:
-            return self._lease(session, drive(self._obtain(session, spec, timeout, owned)))
+            timeout = self._options.timeout if timeout is UNSET else check_timeout(timeout)
+            result = drive(self._request(session, spec, timeout, owned))
+            granted = result if isinstance(result, CoreLease) else drive(self._refuse(session, result, timeout))
+            return self._lease(session, granted)
         except BaseException:
             drive(session.give_back(owned))
             raise
@@ -451,7 +471,10 @@ class AsyncLockBase(LockBase):
         session = self._client.session()
         owned: list[CoreLease] = []  # a granted lease is put in here first, so that an interrupt cannot lose it
         try:
-            return self._lease(session, await self._obtain(session, spec, timeout, owned))
+            timeout = self._options.timeout if timeout is UNSET else check_timeout(timeout)
+            result = await self._request(session, spec, timeout, owned)
+            granted = result if isinstance(result, CoreLease) else await self._refuse(session, result, timeout)
+            return self._lease(session, granted)
         except GeneratorExit:
             session.drop(owned)
             raise

@@ -13,6 +13,7 @@ class Lock(BlockingLockBase):
         """Make a lock; nothing is acquired yet."""
         super().__init__(client, name, options)
         self._spec = replace(self._spec, linger=options.linger, fair_after=options.bound())
+        self._plain = self._plain and not options.linger
 
 
 class AsyncLock(AsyncLockBase):
@@ -25,3 +26,4 @@ class AsyncLock(AsyncLockBase):
         """Make a lock; nothing is acquired yet."""
         super().__init__(client, name, options)
         self._spec = replace(self._spec, linger=options.linger, fair_after=options.bound())
+        self._plain = self._plain and not options.linger

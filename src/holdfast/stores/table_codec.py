@@ -13,8 +13,8 @@ from holdfast.table.state import Holder, NameState, Queue, Waiter
 
 _quote = json.encoder.encode_basestring
 _TRUTH = ("false", "true")
-_REQUEST = len(fields(AcquireRequest)) - 1
-"""The number of fields of a request that are encoded: all but the name."""
+_REQUEST = [each.name for each in fields(AcquireRequest)].index("fair_after")
+"""The number of fields of a request that are encoded: all after the name, up to this one."""
 _decode = json.JSONDecoder().decode
 
 

@@ -33,7 +33,7 @@ class KeyScans:
     """The operations of one client that scan keys."""
 
     def __init__(self, runtime: Runtime, servers: RedisServers, runner: ScriptRunner, client_fields: bytes) -> None:
-        """Scan the keys at `servers`. `client_fields` are the packed fields that every script receives."""
+        """Scan the keys at `servers`. `client_fields` are the packed fields that the scripts receive."""
         self._runtime = runtime
         self._servers = servers
         self._topology = servers.topology

@@ -11,6 +11,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.stores.redis.channels import RedisChannels
 from holdfast.stores.redis.links.errors import ELSEWHERE, to_store_error
 from holdfast.stores.redis.links.link import RedisAddress, RedisReply, ReplyError, Word
+from holdfast.stores.redis.links.wire import RequestTemplate
 from holdfast.stores.redis.lua.scripts import Script
 from holdfast.stores.redis.names import NODE, Markers, slot_of, state_key
 from holdfast.stores.redis.servers.servers import HOPS, RedisServers
@@ -48,13 +49,40 @@ class ScriptRunner:
         keys = (self.marker(name) if self._clustered else NODE, state, state + ":q", f"{state}:t:{request_id}")
         return self.call(script, name, keys, args, until)
 
+    def template(self, script: Script, name: str, fields: bytes, numbers: int, length: int) -> RequestTemplate:
+        """Pack what the requests for a name have in common; see `RequestTemplate`."""
+        marker = self.marker(name)
+        return RequestTemplate(script, marker, state_key(name), fields, self.seen.get(marker), numbers, length)
+
+    async def recover(  # noqa: PLR0917 - called by position, like the link
+        self,
+        error: ReplyError | StoreUnavailable,
+        address: RedisAddress,
+        template: RequestTemplate,
+        request_id: bytes,
+        numbers: bytes,
+        until: float,
+    ) -> Any:  # noqa: ANN401 - whatever the script returns
+        """Follow a redirection of a Cluster, and return the value; raise the meaning of any other error."""
+        if isinstance(error, StoreUnavailable):
+            self._topology.doubt(address)
+            raise error
+        call = _Call(template.script, *template.words(request_id, numbers), until)
+        return (await self._follow(error, address, call)).value
+
+    def without_generation(self, template: RequestTemplate, value: Any) -> Any:  # noqa: ANN401
+        """Return a reply without the generation, which this client remembers."""
+        answer = RedisReply(value, b"")
+        self.take_generation(template.marker, answer)
+        return answer.value
+
     async def call(
         self, script: Script, name: str, keys: tuple[Word, ...], args: tuple[Word, ...], until: float
     ) -> RedisReply:
         """Run a script at the server of a name, follow redirections, and remember the server's generation."""
         marker = keys[0]
         seen = self.seen.get(marker, b"")
-        address = self._topology.known or await self._find(name, until)
+        address = self._topology.known or await self.find(name, until)
         link = self._links.get(address) or self._servers.link(address)
         args = (args[0], seen, *args[1:])
         try:
@@ -100,7 +128,7 @@ class ScriptRunner:
                 raise
         raise to_store_error(address, error) from error
 
-    async def _find(self, name: str, until: float) -> RedisAddress:
+    async def find(self, name: str, until: float) -> RedisAddress:
         """Return the server of a name. If all names have moved to another server, listen there from now on."""
         address = await self._topology.server(name, until)
         home = self._channels.home

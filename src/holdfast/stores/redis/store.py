@@ -27,22 +27,22 @@ from holdfast.contracts.messages import (
 )
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import Capabilities
-from holdfast.errors import OutcomeUnknown
+from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.outcome import Outcome
 from holdfast.stores.redis.channels import RedisChannels
 from holdfast.stores.redis.key_scans import KeyScans
 from holdfast.stores.redis.links import wire
-from holdfast.stores.redis.links.link import RedisHearing, RedisReply, Word
-from holdfast.stores.redis.links.wire import number
+from holdfast.stores.redis.links.link import RedisHearing, RedisReply, ReplyError, Word
+from holdfast.stores.redis.links.wire import RequestTemplate, number
 from holdfast.stores.redis.lua import codec, scripts
-from holdfast.stores.redis.lua.messagepack import Packable, pack
+from holdfast.stores.redis.lua.messagepack import pack
 from holdfast.stores.redis.names import NODE, state_key
 from holdfast.stores.redis.script_runner import ScriptRunner
 from holdfast.stores.redis.servers.deployment import NO_GUARD, Rules
 from holdfast.stores.redis.servers.servers import RedisServers, Wiring
 
-MOST_REQUESTS = 1000
-"""How many packed kinds of requests are cached. A program has few: they differ by ttl, delay and capacity."""
+MOST_TEMPLATES = 1000
+"""How many templates of releases are kept. Each takes about a kilobyte."""
 
 
 class RedisStore:
@@ -56,6 +56,7 @@ class RedisStore:
         self._channel = runtime.new_id()
         self._deliver: Callable[[Notification], None] = _ignore
         servers = self._servers = RedisServers(deployment, runtime, RedisHearing(self._heard, self._missed))
+        self._links, self._topology = servers.links, servers.topology
         channels = self._channels = RedisChannels(runtime, servers, self._channel, self._missed)
         self._runner = ScriptRunner(servers, channels, rules.replicas)
         self._clustered = servers.topology.clustered
@@ -63,8 +64,10 @@ class RedisStore:
         self._publish = "SPUBLISH" if self._clustered else "PUBLISH"
         self._bound = micros(rules.max_ttl)
         self._client_fields = pack(self._publish, rules.guard, self._bound)
-        """The fields of this client that every script receives, packed."""
-        self._packed_requests: dict[tuple[Packable, ...], bytes] = {}
+        """The fields of this client that the scripts receive, packed; acquire and release have their own."""
+        self._release_fields = codec.release_fields(rules.guard, self._bound, sharded=self._clustered)
+        self._templates: dict[str, RequestTemplate] = {}
+        """The templates of releases by name. Those of acquisitions are kept with the requests."""
         self._scans = KeyScans(runtime, servers, self._runner, self._client_fields)
 
     # -- life ----------------------------------------------------------------------------------------------
@@ -100,27 +103,38 @@ class RedisStore:
             taken = await self._take_or_listen(request, until)
             if taken is not None:
                 return taken
-        args = (
-            self._pack_request(request),
-            request.request_id,
-            number(request.proposal),
-            b"1" if request.wait else b"0",
-        )
+        request_id, numbers = request.request_id.encode(), codec.acquire_numbers(request.wait, request.proposal)
+        if self._replicas:
+            return await self._acquire_replicated(request, numbers + request_id, until)
+        runner, shared = self._runner, request.shared
+        template = None if shared is None else shared.kept
+        if (
+            not isinstance(template, RequestTemplate)
+            or template.length != len(request_id)
+            or template.seen is not runner.seen.get(template.marker)
+        ):
+            fields = codec.request_fields(request, self._rules.guard, self._bound, sharded=self._clustered)
+            template = runner.template(scripts.ACQUIRE, request.name, fields, len(numbers), len(request_id))
+            if shared is not None:
+                shared.kept = template
+        address = self._topology.known or await runner.find(request.name, until)
+        link = self._links.get(address) or self._servers.link(address)
+        try:
+            value = await link.run_request(template, request_id, numbers, until)
+        except (ReplyError, StoreUnavailable) as error:
+            value = await runner.recover(error, address, template, request_id, numbers, until)
+        if type(value) is int:
+            return Granted(value, request.ttl)
+        return codec.granted_or(runner.without_generation(template, value), request)
+
+    async def _acquire_replicated(self, request: AcquireRequest, numbers: bytes, until: float) -> Reply:
+        """Acquire, and refuse a grant that too few replicas have."""
+        args = codec.request_fields(request, self._rules.guard, self._bound, sharded=self._clustered), numbers
         answer = await self._runner.run(scripts.ACQUIRE, request.name, request.request_id, args, until)
-        reply = codec.reply_of(answer.value)
+        reply = codec.granted_or(answer.value, request)
         if answer.acknowledged < self._replicas and isinstance(reply, Granted):
             raise OutcomeUnknown(self._too_few(answer))
         return reply
-
-    def _pack_request(self, request: AcquireRequest) -> bytes:
-        """Return the packed fields that all requests of a lock have in common, packed once."""
-        key = codec.request_fields(request)
-        packed = self._packed_requests.get(key)
-        if packed is None:
-            if len(self._packed_requests) >= MOST_REQUESTS:
-                self._packed_requests.clear()
-            packed = self._packed_requests[key] = pack(self._publish, self._rules.guard, self._bound, *key)
-        return packed
 
     async def _take_or_listen(self, request: AcquireRequest, until: float) -> Reply | None:
         """Acquire a free name at once, without a subscription; otherwise subscribe to the channel of the name.
@@ -147,7 +161,7 @@ class RedisStore:
         request = requests[0]
         proposal = max(each.proposal for each in requests)
         args = (
-            self._pack_request(request),
+            codec.request_fields(request, self._rules.guard, self._bound, sharded=False),
             number(proposal),
             b"1" if request.wait else b"0",
             *(each.request_id for each in requests),
@@ -160,10 +174,27 @@ class RedisStore:
 
     async def release(self, release: ReleaseRequest, until: float) -> Outcome:
         """Release the lease, and grant the name to the next waiter in the same step."""
-        unsure = b"1" if release.unsure else b"0"
-        args = (self._client_fields, release.request_id, number(release.token), unsure, number(release.keep))
-        answer = await self._runner.run(scripts.RELEASE, release.name, release.request_id, args, until)
-        return codec.outcome_of(answer.value)
+        numbers = codec.release_numbers(release.unsure, release.token, release.keep)
+        runner, request_id = self._runner, release.request_id.encode()
+        template = self._templates.get(release.name)
+        if (
+            template is None
+            or template.length != len(request_id)
+            or template.seen is not runner.seen.get(template.marker)
+        ):
+            if len(self._templates) >= MOST_TEMPLATES:
+                self._templates.clear()
+            template = runner.template(
+                scripts.RELEASE, release.name, self._release_fields, len(numbers), len(request_id)
+            )
+            self._templates[release.name] = template
+        address = self._topology.known or await runner.find(release.name, until)
+        link = self._links.get(address) or self._servers.link(address)
+        try:
+            value = await link.run_request(template, request_id, numbers, until)
+        except (ReplyError, StoreUnavailable) as error:
+            value = await runner.recover(error, address, template, request_id, numbers, until)
+        return codec.outcome_of(value)
 
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
         """Renew a batch of leases in one step; in a Cluster in one step per name."""

@@ -45,18 +45,23 @@ class RedisAsyncLink:
         self._waiting_line = RedisLine(runtime, access, address, self.silence, identify=identify)
 
     async def run(self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float) -> RedisReply:
-        """Run a script with `args` and the run id: the short way, if the server is connected and knows the script."""
+        """Run a script with `args` and the run id."""
+        return await self._run(self._line, script, keys, args, until)
+
+    async def run_request(self, template: wire.RequestTemplate, request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401 - whatever the script returns
+        """Run the script of a template for one request: the short way, if the server is connected and knows it."""
         pipe = self._line.pipe
         if pipe is not None and not pipe.clogged:
             try:
-                value = await pipe.request(wire.evalsha(script, keys, args, pipe.run_id), until)
+                value = await pipe.request(template.packed(request_id, numbers, pipe.run_id), until)
                 if type(value) is not ReplyError:
-                    return RedisReply(value, pipe.run_id)
+                    return value
                 if value.code != "NOSCRIPT":
                     raise value
             except NotSentError:
                 pass
-        return await self._run(self._line, script, keys, args, until)
+        keys, args = template.words(request_id, numbers)
+        return (await self._run(self._line, template.script, keys, args, until)).value
 
     async def run_replicated(
         self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float, replicas: int

@@ -29,7 +29,7 @@ class FanOutLink(RedisThreadLink):
         """Run a script: send it, and let the other requests go on until the reply has come."""
         connection = self._take(until)
         try:
-            connection.send(wire.evalsha_alike(script, keys, args, connection.run_id), until - connection.used)
+            connection.send(wire.evalsha(script, keys, args, connection.run_id), until - connection.used)
         except RedisUnsent:
             self._pool.lose(connection)
             connection = self._connect(until)
@@ -40,6 +40,27 @@ class FanOutLink(RedisThreadLink):
         if type(reply) is ReplyError and reply.code == "NOSCRIPT":
             return await self._run_text_beside(connection, script, keys, args, until)
         return self._answer(connection, reply)
+
+    async def run_request(self, template: wire.RequestTemplate, request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401 - whatever the script returns
+        """Run the script of a template for one request, and let the requests to other nodes go on."""
+        connection = self._take(until)
+        try:
+            connection.send(template.packed(request_id, numbers, connection.run_id), until - connection.used)
+        except RedisUnsent:
+            self._pool.lose(connection)
+            connection = self._connect(until)
+            keys, args = template.words(request_id, numbers)
+            return (await self._run_text_beside(connection, template.script, keys, args, until)).value
+        except BaseException as error:  # noqa: BLE001 - it is raised again
+            self._fail(connection, error)
+        reply = await self._reply(connection, until)
+        if type(reply) is ReplyError and reply.code == "NOSCRIPT":
+            keys, args = template.words(request_id, numbers)
+            return (await self._run_text_beside(connection, template.script, keys, args, until)).value
+        self._pool.put_back(connection)
+        if type(reply) is ReplyError:
+            raise reply
+        return reply
 
     async def _run_text_beside(
         self, connection: RedisConnection, script: Script, keys: Keys, args: Keys, until: float

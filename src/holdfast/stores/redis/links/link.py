@@ -8,10 +8,13 @@ the server had closed before the request was sent.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from holdfast.escaping import ERROR, shown
 from holdfast.stores.redis.lua.scripts import Script
+
+if TYPE_CHECKING:
+    from holdfast.stores.redis.links.wire import RequestTemplate
 
 Word = str | bytes
 """A part of a command. Text travels as UTF-8. No int: hiredis crashes the process on one if a signal handler raises."""
@@ -60,6 +63,10 @@ class RedisLink(Protocol):
 
     async def run(self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float) -> RedisReply:
         """Run a script with `args` and, as its last argument, the run id of the server process."""
+        ...
+
+    async def run_request(self, template: "RequestTemplate", request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401 - whatever the script returns
+        """Run the script of a template for one request, and return its value."""
         ...
 
     async def run_replicated(

@@ -86,7 +86,14 @@ class RedisConnection:
 
         If several requests are packed, `reply` returns the other replies.
         """
-        self.send(packed, left)
+        if not left <= self._timeout <= left * SLACK:  # `send`, without the cost of a call
+            self._limit(left)
+        try:
+            sent = self._send(packed)
+        except OSError as error:
+            sent = self._send_later(packed, error)
+        if sent < len(packed):
+            self._socket.sendall(memoryview(packed)[sent:])
         self._feed(self._recv(CHUNK))  # b"" if the server closed the connection: `reply` finds that out
         reply = self._gets()
         return self.reply(left) if reply is wire.NOTHING else reply

@@ -56,21 +56,38 @@ class RedisThreadLink:
         return f"<ThreadLink to {self._address}>"
 
     async def run(self, script: Script, keys: Keys, args: Keys, until: float) -> RedisReply:
-        """Run a script. Every acquisition does this, so it does not go through `_exchange`, which costs more."""
-        connection = self._take(until)
+        """Run a script."""
+
+        def attempt(connection: RedisConnection, pack: Pack) -> RedisReply:
+            left = until - self._now()
+            return RedisReply(connection.exchange(pack(script, keys, args, connection.run_id), left), connection.run_id)
+
+        answer = self._exchange(lambda connection: _known(connection, attempt), until)
+        wire.raise_if_error(answer.value)
+        return answer
+
+    async def run_request(self, template: wire.RequestTemplate, request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401 - whatever the script returns
+        """Run the script of a template for one request, as most acquisitions and releases do; return its value."""
+        now = self._now()
+        connection = self._pool.take(now) if now < until else None
+        if connection is None:
+            connection = self._take(until)
         try:
-            reply = connection.exchange(wire.evalsha(script, keys, args, connection.run_id), until - connection.used)
+            packed = template.packed(request_id, numbers, connection.run_id)
+            reply = connection.exchange(packed, until - connection.used)
         except RedisUnsent:
             self._pool.lose(connection)
-            return self._run_text(self._connect(until), script, keys, args, until)
+            keys, args = template.words(request_id, numbers)
+            return self._run_text(self._connect(until), template.script, keys, args, until).value
         except BaseException as error:  # noqa: BLE001 - it is raised again
             self._fail(connection, error)
         if type(reply) is ReplyError and reply.code == "NOSCRIPT":
-            return self._run_text(connection, script, keys, args, until)
+            keys, args = template.words(request_id, numbers)
+            return self._run_text(connection, template.script, keys, args, until).value
         self._pool.put_back(connection)
         if type(reply) is ReplyError:
             raise reply
-        return RedisReply(reply, connection.run_id)
+        return reply
 
     async def run_replicated(self, script: Script, keys: Keys, args: Keys, until: float, replicas: int) -> RedisReply:
         """Run a script, and count the replicas that have what it wrote; the server waits for them."""

@@ -1,9 +1,12 @@
 -- Grant several names in their order, up to the first that cannot be granted.
 --
 -- KEYS  1 marker, then for each name: state  queue  tombstone
--- ARGV  1 adds: what it adds for acquire  3 proposal  4 wait (1 or 0)  5... the request id for each name Returns  for
--- each name, up to the first that is not granted, what acquire returns
+-- ARGV  1 see request_fields.lua  3 proposal  4 wait (1 or 0)  5... the request id for each name
+-- Returns  for each name, up to the first that is not granted, what acquire returns
+--@include request_fields
+local seen, run_id = ARGV[2], ARGV[#ARGV]
 --@include start
+--@include push
 --@include state
 --@include queue
 --@include next

@@ -22,9 +22,7 @@ if usual and fair_after > 0 and wait and not vote and h_request ~= '' and h_requ
         else
             barging[4][2] = queued
         end
-        call('HSET', K, '=', cmsgpack.pack(counter, capacity, blocked, block, released, used, last_place, expires,
-            queued, slowest, heavy, h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted,
-            h_expires, h_told, others, barging))
+        --@include write_state
         local slow = interval + math.floor(interval * math.min(place, 10) / 10)
         local retry_in = math.min(slow, h_expires - now + place * STAGGER, fair_after + (place + 1) * GRACE)
         return { 2, math.max(counter, quarantine_ends - 1), math.max(retry_in, RETRY), place, 0 }

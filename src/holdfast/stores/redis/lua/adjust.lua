@@ -2,7 +2,9 @@
 --
 -- ARGV  3 request  4 token  5 weight (0: unchanged)  6 owner (empty: unchanged)  7 token to raise to (0: none) Returns
 -- 0 done  2 the lease had expired  3 it had expired, and another holder followed
+--@include fields
 --@include start
+--@include push
 --@include state
 --@include queue
 

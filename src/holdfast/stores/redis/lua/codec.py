@@ -1,6 +1,7 @@
 """The codec of the scripts: messages become arguments, replies become messages. The Lua files list the positions."""
 
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.contracts.deadlines import seconds
@@ -41,11 +42,24 @@ CONTENDED = 4
 """The number that `renew` returns for a renewed lease whose name is contended."""
 
 
-def request_fields(request: AcquireRequest) -> tuple[Packable, ...]:
-    """Return the fields that all requests of a lock have in common, for the first argument of `acquire`."""
-    return (
-        request.channel,
-        request.owner,
+_numbers_of_request = struct.Struct(">BBBdddddddddB").pack
+_numbers_of_release = struct.Struct(">BBd").pack
+
+acquire_numbers: Callable[[int, int], bytes] = struct.Struct(">Bd").pack
+"""Encode whether an acquire request waits, and its proposal, which stand before its id."""
+
+release_numbers: Callable[[int, int, int], bytes] = struct.Struct(">Bdd").pack
+"""Encode whether a release is unsure, the token, and how long the name is kept, which stand before the request id."""
+
+
+def request_fields(request: AcquireRequest, guard: int, bound: int, *, sharded: bool) -> bytes:
+    """Encode the fields that all requests of a lock have in common, for the first argument of `acquire`."""
+    channel = request.channel.encode()
+    numbers = _numbers_of_request(
+        sharded,
+        guard,
+        request.votes,
+        bound,
         request.ttl,
         request.interval,
         request.waiter_ttl,
@@ -53,13 +67,24 @@ def request_fields(request: AcquireRequest) -> tuple[Packable, ...]:
         request.capacity,
         request.lock_delay,
         request.span,
-        request.votes,
         request.fair_after,
+        len(channel),
     )
+    return numbers + channel + request.owner.encode()
+
+
+def release_fields(guard: int, bound: int, *, sharded: bool) -> bytes:
+    """Encode the fields of the client for the first argument of `release`."""
+    return _numbers_of_release(sharded, guard, bound)
+
+
+def granted_or(value: Any, request: AcquireRequest) -> Reply:  # noqa: ANN401 - as a script returns it
+    """Decode the reply of `acquire` to a request: a token alone, or more."""
+    return Granted(value, request.ttl) if type(value) is int else reply_of(value)
 
 
 def reply_of(value: Any) -> Reply:  # noqa: ANN401 - as a script returns it
-    """Decode the reply of `acquire`."""
+    """Decode a reply of `acquire` that is more than a token."""
     kind = value[0]
     if kind == 1:
         return Granted(value[1], value[2], value[3] == 1)

@@ -1,6 +1,7 @@
 -- End the quarantine of this node, for an operator who knows that nobody works under a lease that it has forgotten.
 --
 -- Returns  how many microseconds the quarantine would have lasted
+--@include fields
 --@include start
 --@include state
 

@@ -2,7 +2,9 @@
 --
 -- KEYS  1 marker, then for each name: state  queue
 -- Returns  for each name 1 if `inspect` shows a holder or a waiter of it, else 0
+--@include fields
 --@include start
+--@include push
 --@include state
 --@include queue
 --@include next

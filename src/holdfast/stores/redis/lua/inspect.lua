@@ -2,7 +2,9 @@
 --
 -- Returns  {capacity, counter, blocked_for, {holder...}, {waiter...}, quarantined_for}, a holder being
 --          {owner, token, weight, held_for, expires_in, ttl}, a waiter {owner, weight, waited_for, alive}
+--@include fields
 --@include start
+--@include push
 --@include state
 --@include queue
 --@include views

@@ -215,6 +215,7 @@ local function serve_queue()
 end
 
 local function bury(request)
+    tomb = math.max(tomb, now + TOMBSTONE)
     call('SET', KEYS[4], string.format('%.0f', now + TOMBSTONE), 'PX', TOMBSTONE / 1000)
 end
 

@@ -1,11 +1,17 @@
 -- Release the lease, and grant the name to the next waiter in the same step. A repeated release is no error.
 --
--- ARGV  3 request  4 token  5 unsure (1: a request may still be under way, so leave a tombstone)
---       6 how long the name stays blocked after this release, or 0
+-- ARGV  1 the fields of the client: a struct of whether channels are sharded, guard, max_ttl
+--       3 a struct of unsure (1: a request may still be under way, so leave a tombstone), the token, and how long the
+--       name stays blocked after this release, or 0; then the request
 -- Returns  1 released  2 the lease had expired  3 it had expired, and another holder followed
+local publish, guard, bound = struct.unpack('>BBd', ARGV[1])
+local seen, run_id = ARGV[2], ARGV[4]
+if run_id and string.sub(run_id, 1, 8) == 'durable:' then guard = 0 end -- such a server forgets nothing
+publish = publish == 1 and 'SPUBLISH' or 'PUBLISH'
 --@include start
 
-local request, token, unsure, keep_for = ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1', tonumber(ARGV[6])
+local unsure, token, keep_for, request = st.unpack('>Bdd', ARGV[3])
+unsure, request = unsure == 1, string.sub(ARGV[3], request)
 
 -- Whether this is the usual case: the only holder releases, and if there is a waiter, this process may grant.
 local usual = h_request == request and (queued == 0 or not unsure) and not others and h_expires > now and blocked == 0
@@ -17,21 +23,26 @@ if barging then usual = passed end
 if usual and queued > 0 then
     usual = expires >= now + RETENTION * 3 / 4
     if usual and guard > 0 then
-        local marker = call('GET', KEYS[1])
-        usual = false
-        if marker then
-            local known, _, ends, longest, _, _, gone = cmsgpack.unpack(marker)
-            usual = known == seen and ends <= now and gone > now + RETENTION + longest and string.sub(known, -#run_id) == run_id
-        end
+        local quarantine_ends
+        --@include may_grant
+        usual = may_grant
     end
 end
 
 -- The usual case, which returns before the script builds anything that it does not need.
 if usual then
-    h_request, h_channel, h_owner, released, used = '', '', '', request, now
-    if unsure then call('SET', KEYS[4], string.format('%.0f', now + TOMBSTONE), 'PX', TOMBSTONE / 1000) end -- bury it
+    h_request, h_channel, h_owner, h_told, released, used = '', '', '', false, request, now
+    if unsure then -- bury it
+        tomb = math.max(tomb, now + TOMBSTONE)
+        call('SET', KEYS[4], string.format('%.0f', now + TOMBSTONE), 'PX', TOMBSTONE / 1000)
+    end
+    if queued == 0 or passed then
+        --@include write_state
+        return 1
+    end
+    --@include push
     local lasts
-    while queued > 0 and not lasts and not passed do -- until a waiter is alive
+    while queued > 0 and not lasts do -- until a waiter is alive
         local popped = call('ZPOPMIN', Q)
         local first = popped[1]
         if not first then queued = 0 break end -- the queue was evicted, or deleted
@@ -71,15 +82,15 @@ if usual then
     end
     local late = lasts and expires < h_expires + h_delay + RETENTION / 2
     if late then expires = h_expires + h_delay + RETENTION end
-    call('HSET', K, '=', cmsgpack.pack(counter, capacity, blocked, block, released, used, last_place, expires, queued,
-        slowest, heavy, h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told,
-        others, barging or false))
+    --@include write_state
     if late then -- the new lease would outlast the keys
         call('PEXPIREAT', K, math.ceil(expires / 1000))
         call('PEXPIREAT', Q, math.ceil(expires / 1000))
     end
     return 1
 end
+--@include run_id
+--@include push
 --@include release_passable
 --@include state
 --@include queue

@@ -6,21 +6,21 @@
 
 if alone and barging and #barging[4] == 2 and barging[4][2] == queued and expires >= now + RETENTION * 3 / 4 then
     local allowed = barging[4][1]
-    local may_grant = guard == 0
-    local marker = guard > 0 and call('GET', KEYS[1])
-    if marker then
-        local known, _, ends, longest, _, _, gone = cmsgpack.unpack(marker)
-        may_grant = known == seen and ends <= now and gone > now + RETENTION + longest
-            and string.sub(known, -#run_id) == run_id
+    local first = guard == 0
+    if guard > 0 then
+        local quarantine_ends
+        --@include may_grant
+        first = may_grant
     end
-    local first = may_grant and call('ZRANGE', Q, 0, 0)[1]
+    first = first and call('ZRANGE', Q, 0, 0)[1]
     local waiter = first and call('HGET', K, 'w' .. first)
     local it = waiter and cmsgpack.unpack(waiter)
     local impatient = it and now - it[W_JOINED] >= allowed
+    local quiet = not impatient and (now < barging[2] or now >= barging[3])
     local last = it and math.max(counter + 1, stamp, math.min(it[W_PROPOSAL], farthest)) + it[W_SPAN] - 1
     local message = impatient and string.format('%s %.0f %s', queued > 1 and 'g' or 'G', last, first)
         or first and 'H 0 ' .. first
-    if it and it[W_FRESH] >= now and push(it[W_CHANNEL], message) then
+    if it and it[W_FRESH] >= now and (quiet or push(it[W_CHANNEL], message)) then
         local late = false
         released, used = request, now
         if impatient then
@@ -40,13 +40,11 @@ if alone and barging and #barging[4] == 2 and barging[4][2] == queued and expire
                 push(it[W_CHANNEL], string.format('H %.0f %s', math.max(h_ttl, RETRY), first))
             end
         else
-            h_request, h_channel, h_owner = '', '', ''
-            barging[2] = now + math.max(RETRY, now - it[W_JOINED])
+            h_request, h_channel, h_owner, h_told = '', '', '', false
+            if not quiet then barging[2] = now + math.max(RETRY, now - it[W_JOINED]) end
         end
         if late then expires = h_expires + h_delay + RETENTION end
-        call('HSET', K, '=', cmsgpack.pack(counter, capacity, blocked, block, released, used, last_place, expires,
-            queued, slowest, heavy, h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted,
-            h_expires, h_told, others, barging))
+        --@include write_state
         if late then -- the new lease would outlast the keys
             call('PEXPIREAT', K, math.ceil(expires / 1000))
             call('PEXPIREAT', Q, math.ceil(expires / 1000))

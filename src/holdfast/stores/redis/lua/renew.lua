@@ -4,7 +4,9 @@
 -- ARGV  1 adds: channel, owner  3 the leases, packed, each {request, token, ttl, weight (0: not to be restored),
 --       capacity, lock_delay, span, owner (empty: the one in 1)}
 -- Returns for each  0 renewed  2 expired  3 expired, and another holder followed  4 renewed, and the name is contended
+--@include fields
 --@include start
+--@include push
 --@include state
 --@include queue
 

@@ -1,7 +1,9 @@
 -- Send a revocation request to the holders of the name.
 --
 -- Returns  the holders that have a channel, as inspect returns them
+--@include fields
 --@include start
+--@include push
 --@include state
 --@include queue
 --@include views

@@ -3,7 +3,9 @@
 --
 -- ARGV  3 the capacity before  4 the capacity after
 -- Returns  the capacity afterwards
+--@include fields
 --@include start
+--@include push
 --@include state
 --@include queue
 

@@ -3,7 +3,9 @@
 --
 -- ARGV  3 the token, or 0 for all holders
 -- Returns  the revoked leases, as inspect returns holders
+--@include fields
 --@include start
+--@include push
 --@include state
 --@include queue
 --@include views

@@ -29,7 +29,7 @@ class Script:
 def _read(name: str) -> str:
     """Return the text of a script, with its includes expanded."""
     lines = (_FOLDER / f"{name}.lua").read_text("utf-8").splitlines()
-    return "\n".join(_read(line.removeprefix(INCLUDE)) if line.startswith(INCLUDE) else line for line in lines)
+    return "\n".join(_read(line.strip().removeprefix(INCLUDE)) if INCLUDE in line else line for line in lines)
 
 
 def _script(name: str, flags: str = "", *, guarded: bool = False) -> Script:

@@ -59,9 +59,9 @@ local function save()
     if late then expires = idle_after + RETENTION end
     if barging then note_head() end
     local first = table.remove(holders, 1) or { '', '', '', 0, 0, 0, 0, 0, 0, false }
-    call('HSET', K, '=', cmsgpack.pack(counter, capacity, blocked, block, released, now, last_place, expires, queued,
-        slowest, heavy, first[1], first[2], first[3], first[4], first[5], first[6], first[7], first[8], first[9],
-        first[10], holders[1] and holders or false, barging or false))
+    used, others = now, holders[1] and holders or false
+    h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told = unpack(first)
+    --@include write_state
     if late then
         local at = math.ceil(expires / 1000)
         call('PEXPIREAT', K, at)
@@ -81,9 +81,10 @@ end
 -- such a node is never a replica. A node that writes everything to disk before it replies tells so in its run id, and
 -- is never quarantined.
 --
--- Marker, packed  generation, when it began, end of its quarantine or 0, longest in use, until when that is in use,
---                 longest of the others requested since, its own expiry
-local marker -- its current content
+-- Marker  a struct of USUAL, when the generation began, end of its quarantine or 0, longest in use, until when that is in
+--         use, longest of the others requested since, its own expiry; then the generation. An earlier version wrote
+--         MessagePack, the generation first.
+local marker -- its current content: the generation first
 
 local function generation(text)
     local number, process, promoted = string.match(text, '^(%d+) (.-)@(%d+)$')
@@ -107,7 +108,8 @@ end
 
 local function write_marker()
     marker[7] = now + 24 * RETENTION + marker[4]
-    call('SET', KEYS[1], cmsgpack.pack(unpack(marker)), 'PX', math.ceil((marker[7] - now) / 1000))
+    local text = st.pack('>Bdddddd', USUAL, marker[2], marker[3], marker[4], marker[5], marker[6], marker[7]) .. marker[1]
+    call('SET', KEYS[1], text, 'PX', math.ceil((marker[7] - now) / 1000))
 end
 
 -- Record the length of the requested lease; forget a length when the last lease that had it is over.
@@ -134,8 +136,16 @@ local function quarantine(needed, looking)
     if quarantined then return quarantined end
     quarantined = 0
     if guard == 0 or string.sub(run_id, 1, 8) == 'durable:' then return 0 end
-    local packed_marker = call('GET', KEYS[1])
-    marker = packed_marker and { cmsgpack.unpack(packed_marker) } or { '', 0, 0, 0, 0, 0, 0 }
+    local text = call('GET', KEYS[1])
+    local old_form = text and string.byte(text) ~= USUAL
+    if not text then
+        marker = { '', 0, 0, 0, 0, 0, 0 }
+    elseif old_form then
+        marker = { cmsgpack.unpack(text) }
+    else
+        marker = { st.unpack('>Bdddddd', text) }
+        marker[1] = string.sub(text, marker[8])
+    end
     local length = math.max(bound, needed)
     local known = marker[1]
     local number, process, promoted = generation(known)
@@ -151,7 +161,7 @@ local function quarantine(needed, looking)
         length = math.max(length, marker[4])
         marker[5] = math.max(marker[5], now + 1) -- every length that was in use may still be in use
     end
-    changed = note_length(length) or changed
+    changed = note_length(length) or changed or old_form
     if marker[3] == 0 and (guard >= 2 or known ~= '' and known ~= marker[1] or seen ~= '' and seen ~= marker[1]) then
         marker[3], changed = marker[2] + marker[4], true
     end
