@@ -198,8 +198,8 @@ class Client:
         if kind.capacity > 1 and rng.random() < MIN_HOLD_SHARE:
             min_hold = min(ttl, micros(rng.choice((0.2, 1.0))))
         fair_after = self._fair_after if kind.capacity == 1 else 0
-        options = {"linger": linger, "fair_after": fair_after}
-        spec = LockSpec(kind.name, ttl, lock_delay, max_hold, weight, kind.capacity, min_hold, **options)
+        sizes = (weight, kind.capacity)
+        spec = LockSpec(kind.name, ttl, lock_delay, max_hold, *sizes, min_hold, linger=linger, fair_after=fair_after)
         timeout = rng.choice((None, None, None, 0.0, 0.1, 0.5, 2.0))
         lease = await self._acquire(spec, timeout, rng)
         if lease is not None:

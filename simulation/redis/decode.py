@@ -49,7 +49,7 @@ def state_of(keys: Keyspace, name: str) -> NameState:
     if not isinstance(fields, dict):
         return NameState()
     packed = fields[b"="]
-    barging = False
+    barging: list[Any] | bool = False
     if packed[0] == USUAL:
         counter, capacity, blocked, block, released, used, first, others = _usual(packed)
     else:
@@ -62,7 +62,7 @@ def state_of(keys: Keyspace, name: str) -> NameState:
     waiters = [
         _waiter(name, request_id, fields[b"w" + request_id], capacity, int(score)) for score, request_id in order
     ]
-    if waiters and barging:
+    if waiters and isinstance(barging, list):
         waiters[0] = replace(waiters[0], quiet_until=barging[1])
     return NameState(
         counter,

@@ -64,7 +64,6 @@ LUA = {
     "short cut lets the fair pass": ("now < barging[1] and fair_after > 0", "now < barging[1]"),
     "short cut hands over too soon": ("local impatient = it and now - it[W_JOINED] >= allowed", "local impatient = it"),
     "short cut joins among others": ("barging[4][1] == fair_after", "true"),
-    "short cut grants a waiter twice": ("and not call('HGET', K, 'w' .. request)", ""),
 }
 """Bugs of the scripts: what they say, and what they say then."""
 
