@@ -79,8 +79,8 @@ def test_a_free_lock_does_not_wait_for_a_waiter_that_is_being_woken() -> None:
         lock = here.lock("hot", fair=False)
         first = await lock.acquire()
         waiter = asyncio.create_task(there.lock("hot", fair=False).acquire())
-        while not (await here.inspect("hot")).waiters:
-            await asyncio.sleep(0.001)
+        await asyncio.sleep(HOLD)
+        assert (await here.inspect("hot")).waiters
         await first.release()
         second = await lock.try_acquire()
         assert second is not None

@@ -42,7 +42,7 @@ class BargingMachine(StoreMachine):
 
     @rule(client=picks, pick=picks, fair_after=bounds)
     def a_holder_lets_go_and_comes_again(self, client: int, pick: int, fair_after: int) -> None:
-        held = {each.request_id for state in self.states.values() for each in state.holders}
+        held = {each.request_id for name in NAMES if name in self.states for each in self.states[name].holders}
         if requests := [each for each in self.requests if each.request_id in held]:
             request = requests[pick % len(requests)]
             self.let_go(client, ReleaseRequest(request.name, request.request_id, self.token(request)))
