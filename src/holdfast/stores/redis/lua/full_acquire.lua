@@ -45,11 +45,16 @@ local function join()
     end
 end
 
--- Return when a waiter that may be passed asks again: soon after its bound, and when the time is over in which it is not
--- notified that the name is free.
+-- Return when a waiter that may be passed asks again: shortly before its bound and soon after it, and when the time is
+-- over in which it is not notified that the name is free.
 local function retry_if_passed(retry_in, place)
     local bound_in = waiter(request)[W_JOINED] + fair_after - now
-    if bound_in > 0 then retry_in = math.min(retry_in, bound_in + (place + 1) * GRACE) end
+    local early = math.floor(bound_in * 7 / 8)
+    if early >= GRACE then
+        retry_in = math.min(retry_in, early)
+    elseif bound_in > 0 then
+        retry_in = math.min(retry_in, bound_in + (place + 1) * GRACE)
+    end
     if request == head and barging[2] > now then retry_in = math.min(retry_in, barging[2] - now) end
     return retry_in
 end
