@@ -6,6 +6,7 @@ the notifications, and remembers only what was promised: tokens issued, requests
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import dropwhile
 
 from holdfast.contracts.messages import (
     AcquireRequest,
@@ -286,10 +287,10 @@ class Judge:
         assert not set(taken.stands) & set(taken.held), "somebody holds and waits"
         if taken.after.queue and not self.delays and not taken.quarantine:
             assert not _head_fits(taken) or _passable(taken.after.queue, taken.now), "the head waits although it fits"
-        waiting = [each for each in taken.before.queue if not taken.dead(each) and each.request.request_id != taken.own]
+        waiting = list(dropwhile(taken.dead, taken.before.queue))
         if taken.granted and waiting and _passable(waiting, taken.now) and not taken.sent_away:
             first = waiting[0].request.request_id
-            assert first not in taken.held or taken.asking not in {"", *taken.held}, "it need not be handed over yet"
+            assert first not in taken.held or taken.asking in taken.held, "it need not be handed over yet"
 
     def _judge_push(self, taken: Taken) -> None:
         pushed = [

@@ -149,16 +149,20 @@ def test_who_comes_too_late_is_told_again_after_as_long_as_it_waited(name: Name)
 
 
 def test_from_half_its_bound_on_a_waiter_is_not_woken(name: Name) -> None:
-    """It asks by itself soon after its bound."""
+    """It asks by itself, shortly before its bound and soon after it."""
     bound = INTERVAL // 2
     come(name, "a")
     late = come(name, "b", bound=bound)
     assert isinstance(late, Queued)
-    assert late.retry_in == bound + GRACE
-    let_go(name, "a", bound // 2)
+    assert late.retry_in == bound * 3 // 4
+    name.now += bound - GRACE
+    late = come(name, "b", bound=bound)
+    assert isinstance(late, Queued)
+    assert late.retry_in == 2 * GRACE
+    let_go(name, "a", 0)
     assert not name.notifications
-    name.now += late.retry_in - bound // 2
-    assert isinstance(come(name, "b"), Granted)
+    name.now += late.retry_in
+    assert isinstance(come(name, "b", bound=bound), Granted)
 
 
 def test_a_waiter_that_died_is_not_woken(name: Name) -> None:

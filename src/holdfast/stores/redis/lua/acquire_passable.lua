@@ -62,7 +62,7 @@ if usual and fair_after > 0 and wait and not vote and capacity == 1 and weight =
         --@include write_state
         local slow = interval + math.floor(interval * math.min(place, 10) / 10)
         local retry_in, bound_in = math.min(slow, h_expires - now + place * STAGGER), joined + fair_after - now
-        local early = math.floor(bound_in * 7 / 8)
+        local early = math.floor(bound_in * 3 / 4)
         if early < GRACE then early = bound_in > 0 and bound_in + (place + 1) * GRACE or retry_in end
         retry_in = math.min(retry_in, early)
         if place == 0 and barging[2] > now then retry_in = math.min(retry_in, barging[2] - now) end

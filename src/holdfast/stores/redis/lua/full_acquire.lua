@@ -49,7 +49,7 @@ end
 -- over in which it is not notified that the name is free.
 local function retry_if_passed(retry_in, place)
     local bound_in = waiter(request)[W_JOINED] + fair_after - now
-    local early = math.floor(bound_in * 7 / 8)
+    local early = math.floor(bound_in * 3 / 4)
     if early >= GRACE then
         retry_in = math.min(retry_in, early)
     elseif bound_in > 0 then
