@@ -290,7 +290,8 @@ class Judge:
         waiting = list(dropwhile(taken.dead, taken.before.queue))
         if taken.granted and waiting and _passable(waiting, taken.now) and not taken.sent_away:
             first = waiting[0].request.request_id
-            assert first not in taken.held or taken.asking in taken.held, "it need not be handed over yet"
+            strict_now = taken.asking in taken.stands or (taken.asking and isinstance(taken.answer, Busy))
+            assert first not in taken.held or strict_now or taken.asking == first, "it need not be handed over yet"
 
     def _judge_push(self, taken: Taken) -> None:
         pushed = [

@@ -74,7 +74,11 @@ def test_a_wrong_script_is_noticed(bug: str, monkeypatch: pytest.MonkeyPatch) ->
     """Scripts with the rule of barging broken do not answer as the table does."""
     before, after = LUA[bug]
     assert any(before in script.text for script in scripts.ALL)
-    monkeypatch.setattr(redis_server, "source_of", lambda text: keeping_for_ever(text).replace(before, after))
+
+    def source(text: str) -> str:
+        return keeping_for_ever(text).replace(before, after)
+
+    monkeypatch.setattr(redis_server, "source_of", source)
     unrelated = ("ask_for_a_vote", "raise_a_token", "wait_for_no_vote_any_more", "ask_for_several", "resize")
     machine = type("Machine", (BargingMachine, RedisMachine), dict.fromkeys(unrelated))
     with pytest.raises((AssertionError, StoreError)):

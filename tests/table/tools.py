@@ -54,8 +54,8 @@ class Name:
         """Ask, or ask again."""
         box = who if channel is None else channel
         times = (ttl, INTERVAL, waiter_ttl)
-        sizes = (weight, capacity, lock_delay, proposal, wait)
-        made = AcquireRequest("name", who, box, f"owner {who}", *times, *sizes, fair_after=fair_after)
+        made = AcquireRequest("name", who, box, f"owner {who}", *times, weight, capacity, lock_delay, proposal, wait)
+        made.fair_after = fair_after
         self.requests[who] = made
         return self.step().acquire(made)
 

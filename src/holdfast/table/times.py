@@ -42,8 +42,8 @@ def retry_in(request: AcquireRequest, place: int, frees_in: int) -> int:
 def retry_if_passed(retry: int, place: int, bound_in: int, quiet_for: int) -> int:
     """Return the retry time of a waiter that may be passed, which is otherwise `retry`.
 
-    It asks a few times before its bound: perhaps it finds the name free, which costs less than a hand-off. It asks again
-    soon after its bound, when it may not be passed any more; and when the time is over in which it is not
+    It asks a few times before its bound: perhaps it finds the name free, which costs less than a hand-off. It asks
+    again soon after its bound, when it may not be passed any more; and when the time is over in which it is not
     notified that the name is free.
     """
     early = bound_in * 3 // 4
