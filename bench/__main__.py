@@ -12,6 +12,7 @@ import bench.ensembles.hot
 import bench.ensembles.pair
 import bench.ensembles.queue
 import bench.memcached
+import bench.redis.barging
 import bench.redis.handoff
 import bench.redis.hot
 import bench.redis.keep
@@ -46,6 +47,7 @@ BENCHES: dict[str, Callable[[Size, Path], Report]] = {
     "redis_take": bench.redis.stock.run_take,
     "redis_sale": bench.redis.stock.run_sale,
     "redis_hot": bench.redis.hot.run,
+    "redis_barging": bench.redis.barging.run,
     "redis_handoff": bench.redis.handoff.run,
     "redis_killed": bench.redis.killed.run,
     "redis_keep": bench.redis.keep.run,

@@ -9,7 +9,7 @@ from holdfast.contracts.deadlines import DRIFT, EPSILON, MICROS
 from holdfast.core.access import FairnessBudget
 from holdfast.runtimes.simulated import World
 from holdfast.table.state import PLACEHOLDER, Holder, NameState, Waiter
-from holdfast.table.times import STAGGER
+from holdfast.table.times import GRACE, STAGGER
 from simulation.invariants import Invariant, Tell, Trace
 from simulation.node import Node
 
@@ -26,6 +26,8 @@ class Place:
 
     order: int
     since: float
+    joined_at: int
+    """The same by the store's clock; the present time if that stepped back to before."""
     fresh_until: int = 0
     """When the waiter counts as dead unless it repeats its request, by the store's clock."""
 
@@ -77,6 +79,8 @@ class StoreChecks:
         self._disturbed_until: dict[str, float] = {}
         self._dead: set[str] = set()
         """The channels of clients that died."""
+        self._bounds: dict[str, int] = {}
+        """By request that allows barging: for how long, in microseconds."""
         self._let_go: set[str] = set()
         """Requests whose client has begun to release or to withdraw them."""
 
@@ -98,7 +102,7 @@ class StoreChecks:
                 else:
                     self._check_grant(node, name, holder, state, followed)
         followed.holders = {holder.request_id: holder for holder in state.holders}
-        self._follow_queue(state, followed)
+        self._follow_queue(node, state, followed)
         requests = [holder.request_id for holder in state.holders] + [
             waiter.request.request_id for waiter in state.queue
         ]
@@ -112,7 +116,7 @@ class StoreChecks:
         state = node.state(name)
         followed = self._names.setdefault(name, Followed())
         followed.queue = {}
-        self._follow_queue(state, followed)
+        self._follow_queue(node, state, followed)
         known = (
             {holder.request_id for holder in state.holders} if node.takes_up() else set[str]()
         )  # in a quarantine the node knows their length, too
@@ -134,6 +138,10 @@ class StoreChecks:
     def settled(self, request_id: str) -> None:
         """Record that an acquisition has ended, with a lease or without."""
         self._settled.add(request_id)
+
+    def may_be_passed(self, request_id: str, fair_after: int) -> None:
+        """Record that a request allows barging: for how long it may be passed."""
+        self._bounds[request_id] = fair_after
 
     def holds_at_least(self, name: str, request_id: str, seconds: float) -> None:
         """Record the min_hold of a request, counted from its grant by the slowest clock."""
@@ -192,6 +200,8 @@ class StoreChecks:
         self.grants += 1
         self._trace("store", f"{name}: granted to {holder.request_id}, token {holder.token}")
         followed.granted_at[holder.request_id] = self._world.time
+        if state.capacity == 1:
+            followed.free_since = followed.head_fits_since = None  # also if it is free again when that is looked at
         followed.tokens[holder.request_id] = holder.token
         if holder.token <= followed.token:
             self._tell(Invariant.TOKENS, f"{name}: token {holder.token} was granted after {followed.token}")
@@ -211,7 +221,7 @@ class StoreChecks:
         if holder.request_id in node.granted_by_push:
             followed.pushed[holder.request_id] = holder.expires_at
             self._check_push(node, name, holder, followed)
-        self._check_overtaking(name, holder.request_id, state, followed)
+        self._check_overtaking(name, holder, state, followed)
 
     def _check_forgotten(self, name: str, holder: Holder, followed: Followed) -> None:
         for request_id, lease in followed.forgotten.items():
@@ -232,23 +242,27 @@ class StoreChecks:
                 Invariant.PUSH, f"{name}: {holder.request_id} was granted after {silent:.3f} s of silence too many"
             )
 
-    def _check_overtaking(self, name: str, request_id: str, state: NameState, followed: Followed) -> None:
-        place = followed.queue.get(request_id)
+    def _check_overtaking(self, name: str, holder: Holder, state: NameState, followed: Followed) -> None:
+        place = followed.queue.get(holder.request_id)
         for waiter in state.queue:
-            other = followed.queue.get(waiter.request.request_id)
+            who = waiter.request.request_id
+            other = followed.queue.get(who)
             if other is not None and (place is None or other.order < place.order):
-                who = waiter.request.request_id
-                self._tell(Invariant.FIFO, f"{name}: {request_id} was granted before {who}, which waited longer")
+                waited = holder.granted_at - other.joined_at
+                if holder.request_id not in self._bounds or waited >= self._bounds.get(who, 0):
+                    late = f"{who}, which waited longer, for {waited / 1e6:.3f} s"
+                    self._tell(Invariant.FIFO, f"{name}: {holder.request_id} was granted before {late}")
 
     # -- the queue -----------------------------------------------------------------------------------------
 
-    def _follow_queue(self, state: NameState, followed: Followed) -> None:
-        before, after = followed.queue, dict[str, Place]()
+    def _follow_queue(self, node: Node, state: NameState, followed: Followed) -> None:
+        before, after, now = followed.queue, dict[str, Place](), node.clock()
         for waiter in state.queue:
             place = before.get(waiter.request.request_id)
             if place is None:
                 self._joins += 1
-                place = Place(self._joins, self._world.time)
+                place = Place(self._joins, self._world.time, now)
+            place.joined_at = min(place.joined_at, now)
             place.fresh_until = waiter.fresh_until
             after[waiter.request.request_id] = place
         followed.queue = after
@@ -299,6 +313,7 @@ class StoreChecks:
         late = (
             state.queue.place(waiting[0].request.request_id) * STAGGER / 1e6
         )  # dead waiters keep their places until a request arrives
+        late += self._free_for(state, followed, waiting[0])
         for waiter in waiting:
             place = followed.queue.get(waiter.request.request_id)
             joined = place.since if place else 0.0
@@ -313,6 +328,24 @@ class StoreChecks:
                 )
                 followed.free_since = followed.head_fits_since = self._world.time
                 return
+
+    def _free_for(self, state: NameState, followed: Followed, first: Waiter) -> float:
+        """Return for how many seconds a name may lie free because its waiters may be passed: 0 if one never may.
+
+        The live head is notified, or repeats its request by itself, before it has waited for twice as long as it had
+        when the name became free; from half its bound on, soon after its bound. If the head is dead, so do the others.
+        """
+        bounds = [self._bounds.get(waiter.request.request_id, 0) / 1e6 for waiter in state.queue]
+        place = followed.queue.get(first.request.request_id)
+        if not all(bounds) or place is None or followed.free_since is None:
+            return 0.0
+        grace = (len(bounds) + 1) * GRACE / 1e6
+        if state.queue[0] is not first:
+            return max(bounds) * (1.0 + DRIFT) + grace
+        waited = max(0.0, followed.free_since - place.since)
+        if self._world.time - place.since < min(bounds) / 2:
+            return waited
+        return max(0.0, bounds[0] * (1.0 + DRIFT) - waited + grace)
 
     def _check_unaware(self, node: Node, name: str, holder: Holder, followed: Followed) -> None:
         unheard = holder.expires_at <= followed.pushed.get(holder.request_id, 0) or not node.has_told(holder.request_id)

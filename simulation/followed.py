@@ -83,6 +83,8 @@ class FollowedStore:
         if task is not None and request.request_id not in task.note.split():
             task.note = request.request_id
         self.unsure.add(request.request_id)
+        if request.fair_after:
+            self._checker.store.may_be_passed(request.request_id, request.fair_after)
         self._say(f"{request.request_id} requests {request.name}")
         try:
             reply = await self._store.acquire(request, until)

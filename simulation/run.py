@@ -232,6 +232,7 @@ class Run:
             ttls=plan.scenario.ttls,
             multi_acquire=plan.scenario.multi_acquire,
             bounded=plan.scenario.bounded,
+            barging=plan.scenario.barging,
             ledger=self._ledger,
         )
         self._clients.append(client)

@@ -46,6 +46,8 @@ EVERY_STORE = "every store but a quorum"
 EMBEDDED_STORES = "memory, SQLite"
 REDIS = "Redis"
 SERVERS = "Redis, PostgreSQL, MySQL"
+TABLES = f"{EMBEDDED_STORES}, {SERVERS}"
+PASSED_FOR_A_WHILE = "a waiter with `fair=False` may be passed until it has waited for `fair_after`"
 REDIS_WITHOUT_GUARD = 'Redis with `guard="off"`'
 OLD_HOLDER_TRUSTS = "the old holder still trusts its lease while a new holder is granted"
 
@@ -112,6 +114,8 @@ class Scenario:
     """Whether clients call a job that runs once in a window."""
     quantities: bool = False
     """Whether clients use a counter, a limit and a stock."""
+    barging: bool = False
+    """Whether most clients allow that others pass them for a while (`fair=False`)."""
     multi_acquire: bool = False
     """Whether clients acquire several names in one multi-acquire."""
     bounded: bool = False
@@ -234,6 +238,26 @@ TABLED = (
         {Invariant.BACKED: "the old holder still trusts its lease until the notification reaches it"},
         stores=EVERY_STORE,
     ),
+    Scenario(
+        "barging",
+        "Waiters are cancelled and clients die, with `fair=False`",
+        PROMPT,
+        Faults(cancel=0.2, crashes=4, drift=ALLOWED_DRIFT),
+        {Invariant.FIFO: PASSED_FOR_A_WHILE},
+        stores=TABLES,
+        healthy=True,
+        prompt_within=0.05,
+        barging=True,
+    ),
+    Scenario(
+        "barging_wire",
+        "Messages are late, lost, repeated or reordered, and whatever else goes wrong on the wire, with `fair=False`",
+        SAFE,
+        NETWORK_FAULTS,
+        {Invariant.FIFO: PASSED_FOR_A_WHILE},
+        stores=SERVERS,
+        barging=True,
+    ),
 )
 """The scenarios whose node runs the grant table itself."""
 
@@ -278,6 +302,8 @@ ON_REDIS = (
     _on_redis("calm", Redis(OBSERVED)),
     _on_redis("wire", Redis(OBSERVED), flushes=2),
     _on_redis("weights", Redis(OBSERVED), flushes=2),
+    _on_redis("barging", Redis(OBSERVED)),
+    _on_redis("barging_wire", Redis(OBSERVED), flushes=2),
     _on_redis("amnesia", Redis(NO_GUARD, copies=2), ttls=SHORT_TTLS),
     Scenario(
         "redis_strict",
@@ -458,6 +484,8 @@ ON_SQL = (
     _on_sql("calm"),
     _on_sql("wire"),
     _on_sql("weights"),
+    _on_sql("barging"),
+    _on_sql("barging_wire"),
     _on_sql("several"),
     _on_sql("clock_forward"),
     _on_sql("force"),

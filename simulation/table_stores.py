@@ -79,7 +79,9 @@ class SimulatedStore(TabledStore):
 class EmbeddedStore(SimulatedStore):
     """A store whose operations the caller carries out in place, as in the memory and SQLite stores."""
 
-    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True, multi_acquire=True, cells=True)
+    capabilities = Capabilities(
+        min_ttl=0.05, queue=True, weights=True, local=True, multi_acquire=True, barging=True, cells=True
+    )
 
     async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:
         """Carry out `work` in place, now and then after the file was locked for a while."""
@@ -118,7 +120,9 @@ class EmbeddedStore(SimulatedStore):
 class RemoteStore(SimulatedStore):
     """A store whose operations are requests to a server and replies."""
 
-    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=False, multi_acquire=True, cells=True)
+    capabilities = Capabilities(
+        min_ttl=0.05, queue=True, weights=True, local=False, multi_acquire=True, barging=True, cells=True
+    )
 
     async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:
         """Send a request about one name."""

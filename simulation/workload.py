@@ -50,6 +50,12 @@ WITHDRAWN_WITHIN = 10.0
 MULTI_ACQUIRE_SHARE = 0.6
 """The share of rounds with a multi-acquire, in a scenario that has it."""
 
+BOUNDS = 0, 100_000, 300_000, 300_000, 1_000_000
+"""For how long the requests of a client may be passed, in microseconds."""
+
+PACE = 8
+"""How many times as often as others clients that may be passed acquire names: while a waiter is being woken."""
+
 LONG_DELAYS = 0.6, 1.5
 """The long lock delays, as multiples of the longest ttl."""
 
@@ -71,11 +77,12 @@ class Client:
         ttls: tuple[float, ...],
         multi_acquire: bool = False,
         bounded: bool = False,
+        barging: bool = False,
         ledger: Ledger | QuantityLedger | None = None,
     ) -> None:
         """Make a client of names of `kinds`, or of the job or the quantities in `ledger`.
 
-        `bounded`: the longest of `ttls` is the longest that the store grants.
+        `bounded`: the longest of `ttls` is the longest that the store grants. `barging`: it may allow barging.
         """
         runtime = SimRuntime(process)
         self.process = process
@@ -100,6 +107,10 @@ class Client:
         """The ttl and lock delay of all requests, if they are always the same, which allows local hand-offs."""
         self._linger = rng.choice((0.0, 0.0, 0.2, 1.0))
         """The linger time of its mutexes, in seconds."""
+        self._fair_after = rng.choice(BOUNDS) if barging else 0
+        """For how long its requests for mutexes may be passed, in microseconds."""
+        self._pace = PACE if barging else 1
+        """How many times as often as others it acquires names, and for how much shorter it holds them."""
 
     @property
     def world(self) -> World:
@@ -125,8 +136,8 @@ class Client:
 
     async def _work(self, rounds: int) -> None:
         rng = self.world.random
-        for _ in range(rounds):
-            await self._runtime.sleep(rng.expovariate(5.0))
+        for _ in range(rounds * min(self._pace, 4)):
+            await self._runtime.sleep(rng.expovariate(5.0 * self._pace))
             if self.cells is not None:
                 await self.cells.round(rng)
             elif self._multi_acquire and rng.random() < MULTI_ACQUIRE_SHARE:
@@ -186,7 +197,9 @@ class Client:
         min_hold = 0
         if kind.capacity > 1 and rng.random() < MIN_HOLD_SHARE:
             min_hold = min(ttl, micros(rng.choice((0.2, 1.0))))
-        spec = LockSpec(kind.name, ttl, lock_delay, max_hold, weight, kind.capacity, min_hold, linger=linger)
+        fair_after = self._fair_after if kind.capacity == 1 else 0
+        sizes = (weight, kind.capacity)
+        spec = LockSpec(kind.name, ttl, lock_delay, max_hold, *sizes, min_hold, linger=linger, fair_after=fair_after)
         timeout = rng.choice((None, None, None, 0.0, 0.1, 0.5, 2.0))
         lease = await self._acquire(spec, timeout, rng)
         if lease is not None:
@@ -228,7 +241,7 @@ class Client:
     async def _use(self, believed: Believed, rng: random.Random) -> None:
         """Read the resource, work and write; with a partial weight, only hold the name for a while."""
         lease = believed.lease
-        hold = rng.expovariate(4.0) if rng.random() < 0.8 else rng.uniform(1.0, 4.0)
+        hold = rng.expovariate(4.0 * self._pace) if rng.random() < 0.8 else rng.uniform(1.0, 4.0) / self._pace
         if believed.weight < believed.capacity:
             await self._runtime.sleep(hold)
             return

@@ -25,6 +25,7 @@ TEST_TIMEOUT = 10.0
 THREADS = "holdfast threads"
 ASYNCIO = "holdfast asyncio"
 UVLOOP = "holdfast uvloop"
+BARGING = "holdfast, fair=False"
 REDIS_PY = "redis-py"
 REDIS_PY_QUICK = "redis-py, 1 ms"
 REDIS_LOCK = "python-redis-lock"
@@ -38,6 +39,7 @@ MEANINGS = {
     THREADS: "holdfast.Client, one a process",
     ASYNCIO: "holdfast.AsyncClient, one a process",
     UVLOOP: "holdfast.AsyncClient on uvloop",
+    BARGING: "holdfast.Client, one a process, lock(..., fair=False)",
     REDIS_PY: "redis.lock.Lock, polls every 100 ms (its default)",
     REDIS_PY_QUICK: "redis.lock.Lock, polls every millisecond",
     REDIS_LOCK: "redis_lock.Lock, woken by BLPOP",
@@ -82,11 +84,11 @@ def pottery_lock(client: Any) -> Plain:  # noqa: ANN401
 
 
 @contextmanager
-def lease_handle(url: str, ttl: float = TTL) -> Generator[Handle]:
+def lease_handle(url: str, ttl: float = TTL, *, fair: bool = True) -> Generator[Handle]:
     """Open a Client."""
     with Client(url, operation_timeout=TEST_TIMEOUT) as client:
         client.inspect(NAME)  # connects, which is not measured
-        yield LeaseHandle(client.lock(NAME, ttl))
+        yield LeaseHandle(client.lock(NAME, ttl, fair=fair))
 
 
 @contextmanager
@@ -112,6 +114,7 @@ OPENERS: dict[str, Callable[[str], AbstractContextManager[Handle]]] = {
     THREADS: lease_handle,
     ASYNCIO: async_handle,
     UVLOOP: partial(async_handle, kind=UVLOOP),
+    BARGING: partial(lease_handle, fair=False),
     REDIS_PY: partial(peer_handle, make=redis_py_lock),
     REDIS_PY_QUICK: partial(peer_handle, make=partial(redis_py_lock, poll=0.001)),
     REDIS_LOCK: partial(peer_handle, make=python_redis_lock),

@@ -41,6 +41,7 @@ ALL = OPENERS | {OWN: bare_handle}
 PEERS = (REDIS_PY, REDIS_PY_QUICK, REDIS_LOCK, POTTERY)
 HOLDS = (0.0, 0.002)
 START_AFTER = 0.05
+COLUMNS = ["acquired/s", "commands each", "server each", "wait p50", "p99", "max", "fewest/most"]
 
 FASTER = 3.0
 """The least ratio to the best peer's speed, with the greatest number of processes and no hold time."""
@@ -93,9 +94,8 @@ def run(size: Size, folder: Path) -> Report:
         for processes in size.hot:
             for hold in HOLDS:
                 contests |= _contend_in_turns(server, workers[:processes], hold, size)
-    columns = ["acquired/s", "commands each", "server each", "wait p50", "p99", "max", "fewest/most"]
-    report = Report("redis_hot", f"processes on one hot lock, each holds it for so long, {size.window:g} s", columns)
-    report.rows = [_row(case, found) for case, found in contests.items()]
+    report = Report("redis_hot", f"processes on one hot lock, each holds it for so long, {size.window:g} s", COLUMNS)
+    report.rows = [row(case, found) for case, found in contests.items()]
     report.bounds = _bounds(contests, max(size.hot))
     return report
 
@@ -107,11 +107,12 @@ def _contend_in_turns(
     if hold == 0 and len(workers) == max(size.hot):
         labels[1:1] = [ASYNCIO, OWN]
     cases = {label: Case(label, len(workers), hold) for label in labels}
-    measures = {label: partial(_contest, server, workers, case, size.window) for label, case in cases.items()}
+    measures = {label: partial(contest, server, workers, case, size.window) for label, case in cases.items()}
     return {cases[label]: found for label, found in interleave(measures, size.hot_rounds).items()}
 
 
-def _contest(server: RedisServer, workers: Sequence[Worker], case: Case, seconds: float) -> Contest:
+def contest(server: RedisServer, workers: Sequence[Worker], case: Case, seconds: float) -> Contest:
+    """Let the processes contend for so long."""
     for worker in workers:
         worker.order((case.label, case.hold))
     for worker in workers:
@@ -132,7 +133,8 @@ def sent(server: RedisServer, label: str) -> int:
     return sum(counts.get(name, 0) for name in SENT.get(label, OURS))
 
 
-def _row(case: Case, contests: Sequence[Contest]) -> Row:
+def row(case: Case, contests: Sequence[Contest]) -> Row:
+    """Return the row of a case."""
     waits = [wait for contest in contests for share in contest.shares for wait in share.waits]
     half, most, longest = percentile(waits, 0.5), percentile(waits, 0.99), percentile(waits, 1.0)
     rates, commands, busy, fairness = (

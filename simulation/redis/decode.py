@@ -1,6 +1,6 @@
 """The decoding of a name's keys into a state of the grant table, for the checks. `start.lua` describes the keys."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from struct import Struct
 from typing import Any
@@ -49,22 +49,26 @@ def state_of(keys: Keyspace, name: str) -> NameState:
     if not isinstance(fields, dict):
         return NameState()
     packed = fields[b"="]
+    barging: list[Any] | bool = False
     if packed[0] == USUAL:
         counter, capacity, blocked, block, released, used, first, others = _usual(packed)
     else:
         counter, capacity, blocked, block, released, used, _last, _expire, _queued, _slowest, _heavy, *rest = unpacked(
             packed
         )
-        first, others = rest[:10], rest[10]
+        first, others, barging = rest[:10], rest[10], rest[12]
     holders = ([first] if first[0] else []) + (others or [])
     order = places.order if isinstance(places, SortedSet) else []
+    waiters = [
+        _waiter(name, request_id, fields[b"w" + request_id], capacity, int(score)) for score, request_id in order
+    ]
+    if waiters and isinstance(barging, list):
+        waiters[0] = replace(waiters[0], quiet_until=barging[1])
     return NameState(
         counter,
         capacity,
         [Holder(*holder) for holder in holders],
-        Queue(
-            _waiter(name, request_id, fields[b"w" + request_id], capacity, int(score)) for score, request_id in order
-        ),
+        Queue(waiters),
         blocked,
         block,
         {},
@@ -91,7 +95,7 @@ def _usual(packed: bytes) -> tuple[Any, ...]:
 def _waiter(name: str, request_id: bytes, packed: bytes, capacity: int, score: int) -> Waiter:
     """Decode one place in the queue. The result is cached, for the checks read it more often than it changes."""
     [waiter] = unpacked(packed)
-    channel, owner, ttl, interval, waiter_ttl, weight, delay, proposal, span, votes, joined, fresh = waiter
+    channel, owner, ttl, interval, waiter_ttl, weight, delay, proposal, span, votes, joined, fresh, *more = waiter
     proposal = score if votes == 1 else proposal  # a request that waits for a vote is queued by its proposal
     times = (ttl, interval, waiter_ttl)
     request = AcquireRequest(
@@ -106,6 +110,7 @@ def _waiter(name: str, request_id: bytes, packed: bytes, capacity: int, score: i
         proposal,
         span=span,
         votes=votes == 1,
+        fair_after=more[0] if more else 0,
     )
     return Waiter(request, joined, fresh)
 

@@ -21,7 +21,14 @@ def capabilities_of(rules: SqlRules) -> Capabilities:
     """Return the capabilities of the SQL store with these rules."""
     max_ttl = seconds(rules.longest_ttl) if rules.guarded else float("inf")
     return Capabilities(
-        min_ttl=0.05, queue=True, weights=True, local=False, max_ttl=max_ttl, multi_acquire=True, cells=True
+        min_ttl=0.05,
+        queue=True,
+        weights=True,
+        local=False,
+        max_ttl=max_ttl,
+        multi_acquire=True,
+        barging=True,
+        cells=True,
     )
 
 

@@ -188,7 +188,13 @@ def test_readers_and_permits(here: Here, client: holdfast.Client) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["--shared", "--exclusive"], ["--shared", "--permits", "2"], ["other", "--shared"], ["other", "--min-hold=9"]],
+    [
+        ["--shared", "--exclusive"],
+        ["--shared", "--permits", "2"],
+        ["other", "--shared"],
+        ["other", "--min-hold=9"],
+        ["--unfair", "-s"],
+    ],
 )
 def test_kinds_of_locks_contradict_each_other(here: Here, options: list[str]) -> None:
     """64, and the command never runs."""
@@ -262,6 +268,13 @@ def test_a_quick_command_keeps_the_name_for_min_hold(here: Here) -> None:
     """A command that is over at once is not run again within --min-hold."""
     assert here("run", "job", "--min-hold", "20", "--", "true").status == 0
     assert here("run", "job", "--no-wait", "--", "true").status == 75
+
+
+def test_an_unfair_command_waits_for_the_holder(here: Here, client: holdfast.Client) -> None:
+    """--unfair is about the waiters alone."""
+    with client.lock("job"):
+        assert here("run", "job", "--unfair", "--no-wait", "--", "true").status == 75
+    assert here("run", "job", "--unfair", "--no-wait", "--", "true").status == 0
 
 
 def test_a_stopped_holdfast_loses_the_lease(command: Command, client: holdfast.Client) -> None:

@@ -214,7 +214,7 @@ def test_a_lease_that_was_lost_while_it_lingered_is_not_handed_off() -> None:
         lock = here.lock("name", linger=LONG)
         first = await lock.acquire()
         await first.release()
-        local_queue = here.session().local_queues._queues["name", 30_000_000, 0]
+        local_queue = here.session().local_queues._queues["name", 30_000_000, 0, 0]
         assert local_queue.lease is not None
         local_queue.lease.kept_until = local_queue.lease.valid_until = (
             here.session().runtime.now() + 1.0
@@ -355,7 +355,7 @@ def test_cancelled_at_any_await_it_leaves_nothing(at: int) -> None:
     async def work(here: AsyncClient, there: AsyncClient, asked: list[str]) -> None:
         lock = here.lock("name", linger=LONG)
         await (await lock.acquire()).release()
-        local_queue = here.session().local_queues._queues["name", 30_000_000, 0]
+        local_queue = here.session().local_queues._queues["name", 30_000_000, 0, 0]
         assert local_queue.lease is not None
         local_queue.lease.kept_until = local_queue.lease.valid_until = here.session().runtime.now() + 1.0
         task = asyncio.create_task(lock.acquire())

@@ -4,8 +4,9 @@ The judge knows none of the table's algorithms. It sees the state before and aft
 the notifications, and remembers only what was promised: tokens issued, requests given up, delays that run.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import dropwhile
 
 from holdfast.contracts.messages import (
     AcquireRequest,
@@ -260,7 +261,9 @@ class Judge:
         place = taken.stood.index(granted.request_id) if granted.request_id in taken.stood else len(taken.stood)
         for waiter in list(taken.before.queue)[:place]:
             request_id = waiter.request.request_id
-            assert request_id not in taken.stands, "somebody overtook the queue"
+            if request_id in taken.stands:
+                assert _may_pass(taken.ask_of(granted), waiter, taken.now), "somebody overtook the queue"
+                continue
             gone = request_id == taken.own or request_id in taken.sent_away
             assert request_id in taken.held or gone or taken.dead(waiter)
         request = taken.ask_of(granted)
@@ -283,8 +286,12 @@ class Judge:
                 assert taken.dead(waiter) or request_id in taken.sent_away, "a live waiter vanished"
         assert not set(taken.stands) & set(taken.held), "somebody holds and waits"
         if taken.after.queue and not self.delays and not taken.quarantine:
-            used = sum(each.weight for each in taken.after.holders)
-            assert used + taken.after.queue[0].request.weight > taken.after.capacity, "the head waits although it fits"
+            assert not _head_fits(taken) or _passable(taken.after.queue, taken.now), "the head waits although it fits"
+        waiting = list(dropwhile(taken.dead, taken.before.queue))
+        if taken.granted and waiting and _passable(waiting, taken.now) and not taken.sent_away:
+            first = waiting[0].request.request_id
+            strict_now = taken.asking in taken.stands or (taken.asking and isinstance(taken.answer, Busy))
+            assert first not in taken.held or strict_now or taken.asking == first, "it need not be handed over yet"
 
     def _judge_push(self, taken: Taken) -> None:
         pushed = [
@@ -311,6 +318,8 @@ class Judge:
             for each in taken.notifications
             if each.kind is NotificationKind.HEAD and each.request_id not in taken.sent_away
         ]
+        if self._judge_told_that_free(taken, told_heads):
+            return
         heads = [each.request_id for each in told_heads]
         head = taken.after.queue[0] if taken.after.queue else None
         before = [] if taken.kept else taken.stood[:1]
@@ -326,6 +335,22 @@ class Judge:
         told = frees_at < retries_by + MARGIN
         assert heads == ([head.request.request_id] if told else []), "a head was not told, or for nothing"
         assert [each.after for each in told_heads] == ([max(frees_at - taken.now, RETRY)] if told else [])
+
+    def _judge_told_that_free(self, taken: Taken, told: list[Notification]) -> bool:
+        """Return whether a name is free that the first may be passed for: it is told so at once, but not ever again."""
+        queue = taken.after.queue
+        if not queue or self.delays or taken.quarantine or not _head_fits(taken) or not _passable(queue, taken.now):
+            return False
+        head = queue[0]
+        waited = taken.now - min(head.joined_at, taken.now)
+        quiet = next((each.quiet_until for each in taken.before.queue if each.request == head.request), 0)
+        stepped_back = taken.now < taken.before.used_at
+        due = (stepped_back or quiet <= taken.now) and waited < min(each.request.fair_after for each in queue) // 2
+        expected = [(head.request.request_id, 0)] if due and head.request.channel else []
+        assert [(each.request_id, each.after) for each in told] == expected, "a head was not told that the name is free"
+        if due:
+            assert head.quiet_until == taken.now + max(RETRY, waited), "a head is told again too soon, or too late"
+        return True
 
     def _judge_wanted(self, taken: Taken) -> None:
         """Who may hand a lease on within its process is told when somebody begins to wait, or asks again."""
@@ -455,6 +480,23 @@ class Judge:
 
     def _fate(self, taken: Taken, token: int) -> Outcome:
         return Outcome.TAKEN_OVER if taken.after.counter > token else Outcome.EXPIRED
+
+
+def _passable(queue: Iterable[Waiter], now: int) -> bool:
+    """Tell whether all waiters may be passed: none has waited for its own bound, counted from when the first came."""
+    waiters = list(queue)
+    waited = now - min(waiters[0].joined_at, now)
+    return all(waited < each.request.fair_after for each in waiters)
+
+
+def _may_pass(request: AcquireRequest, waiter: Waiter, now: int) -> bool:
+    """Tell whether a request may be granted before a waiter."""
+    return request.fair_after > 0 and now - min(waiter.joined_at, now) < waiter.request.fair_after
+
+
+def _head_fits(taken: Taken) -> bool:
+    used = sum(each.weight for each in taken.after.holders)
+    return used + taken.after.queue[0].request.weight <= taken.after.capacity
 
 
 def _has_room(request: AcquireRequest, token: int, taken: Taken) -> bool:

@@ -301,3 +301,44 @@ class TableMachine(RuleBasedStateMachine):
     @rule(channel=st.sampled_from(CHANNELS))
     def channel_opens_or_closes(self, channel: str) -> None:
         self.open ^= {channel}
+
+
+class BargingTableMachine(TableMachine):
+    """Some requests allow that they are passed for a time."""
+
+    @rule(
+        channel=st.sampled_from([*CHANNELS, *CHANNELS, ""]),
+        waiter_ttl=st.sampled_from([20, 5_000_000, 5_000_000]),
+        weight=st.sampled_from([1, CAPACITY, CAPACITY]),
+        fair_after=st.sampled_from([5, 40, 2_000, 10_000]),
+        wait=st.sampled_from([True, True, True, False]),
+    )
+    def one_comes_that_may_be_passed(
+        self, channel: str, waiter_ttl: int, weight: int, fair_after: int, wait: bool
+    ) -> None:
+        number = len(self.requests)
+        ids, sizes = (f"r{number}", channel, f"o{number}"), (weight, CAPACITY)
+        times = (5_000_000, 600_000, waiter_ttl)
+        request = AcquireRequest("name", *ids, *times, *sizes, wait=wait, fair_after=fair_after)
+        self.requests.append(request)
+        self.take(request, lambda step: step.acquire(request))
+
+    @rule(fair_after=st.sampled_from([40, 2_000, 10_000]))
+    def a_crowd_comes_that_may_be_passed(self, fair_after: int) -> None:
+        for channel in CHANNELS:
+            self.one_comes_that_may_be_passed(channel, 5_000_000, CAPACITY, fair_after, True)
+
+    @rule()
+    def all_holders_let_go(self) -> None:
+        for holder in list(self.state.holders):
+            self.let_go(ReleaseRequest("name", holder.request_id, holder.token))
+
+    @rule(pick=picks, off=st.sampled_from([-1, 0, 1]))
+    def time_comes_to_a_bound(self, pick: int, off: int) -> None:
+        waiters = [each for each in self.state.queue if each.request.fair_after]
+        ends = [each.joined_at + each.request.fair_after for each in waiters] + [each.quiet_until for each in waiters]
+        ends += [each.joined_at + each.request.fair_after // 2 for each in waiters]
+        later = sorted({end + off for end in ends if end + off > self.now})
+        if later:
+            self.wall += later[pick % len(later)] - self.now
+            self.now = later[pick % len(later)]

@@ -38,10 +38,10 @@ def _nothing_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep what the oracle keeps: names that nobody uses, which a store may forget but for their counters."""
     for module in (memory, sqlite_database):
         monkeypatch.setattr(module, "RETENTION", 2**60)
-    monkeypatch.setattr(redis_server, "source_of", _keeping_for_ever)
+    monkeypatch.setattr(redis_server, "source_of", keeping_for_ever)
 
 
-def _keeping_for_ever(text: str) -> str:
+def keeping_for_ever(text: str) -> str:
     """Return a script that lets its keys live for years."""
     found = source_of(text)
     assert RETENTION in found
@@ -317,7 +317,7 @@ def test_a_wrong_script_is_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) 
     assert any(before in script.text for script in scripts.ALL)
 
     def source(text: str) -> str:
-        return _keeping_for_ever(text).replace(before, after)
+        return keeping_for_ever(text).replace(before, after)
 
     monkeypatch.setattr(redis_server, "source_of", source)
     _has_to_fail(machine, wrong)
@@ -412,7 +412,7 @@ def test_a_head_that_cannot_be_told_is_passed_over_for_a_lighter_one_only(
     assert any(before in script.text for script in scripts.ALL)
 
     def source(text: str) -> str:
-        return _keeping_for_ever(text).replace(before, after)
+        return keeping_for_ever(text).replace(before, after)
 
     monkeypatch.setattr(redis_server, "source_of", source)
     with pytest.raises(AssertionError):
@@ -443,7 +443,7 @@ def test_who_held_before_a_later_lease_keeps_nobody_from_taking_it_up(monkeypatc
     assert any(wrong in script.text for script in scripts.ALL)
 
     def source(text: str) -> str:
-        return _keeping_for_ever(text).replace(wrong, "")
+        return keeping_for_ever(text).replace(wrong, "")
 
     monkeypatch.setattr(redis_server, "source_of", source)
     with pytest.raises(AssertionError):

@@ -3,6 +3,7 @@
 import pytest
 
 from simulation import BY_NAME, Plan, simulate
+from tests.simulated.barging_mutants import BARGING_MUTANTS
 from tests.simulated.job_mutants import JOB_MUTANTS
 from tests.simulated.lua_mutants import LUA_MUTANTS
 from tests.simulated.mutants import MUTANTS, Mutant
@@ -17,7 +18,16 @@ SEEDS = 2_000
 @pytest.mark.timeout(900)  # some need hundreds of runs to be met
 @pytest.mark.parametrize(
     "mutant",
-    [*MUTANTS, *LUA_MUTANTS, *QUORUM_MUTANTS, *ORDERED_MUTANTS, *SQL_MUTANTS, *JOB_MUTANTS, *QUANTITY_MUTANTS],
+    [
+        *MUTANTS,
+        *LUA_MUTANTS,
+        *QUORUM_MUTANTS,
+        *ORDERED_MUTANTS,
+        *SQL_MUTANTS,
+        *JOB_MUTANTS,
+        *QUANTITY_MUTANTS,
+        *BARGING_MUTANTS,
+    ],
     ids=lambda mutant: mutant.bug,
 )
 def test_a_planted_bug_is_caught(mutant: Mutant) -> None:

@@ -49,11 +49,13 @@ class Name:
         proposal: int = 0,
         wait: bool = True,
         channel: str | None = None,
+        fair_after: int = 0,
     ) -> Reply:
         """Ask, or ask again."""
         box = who if channel is None else channel
         times = (ttl, INTERVAL, waiter_ttl)
         made = AcquireRequest("name", who, box, f"owner {who}", *times, weight, capacity, lock_delay, proposal, wait)
+        made.fair_after = fair_after
         self.requests[who] = made
         return self.step().acquire(made)
 

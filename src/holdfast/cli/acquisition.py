@@ -58,10 +58,12 @@ class CommandOptions:
     max_hold: float | None = None
     min_hold: float = 0.0
     lock_delay: float = 0.0
+    unfair: bool = False
 
     def lock(self, client: Client) -> AnyLock:
         """Return the lock. Raises UsageError if the options contradict each other."""
         kinds = {"--shared": self.shared, "--exclusive": self.exclusive, "--permits": self.permits is not None}
+        kinds["--unfair"] = self.unfair
         given = [option for option, on in kinds.items() if on]
         if len(given) > 1:
             raise UsageError(f"{' and '.join(given)} contradict each other; give one of them.")
@@ -71,10 +73,11 @@ class CommandOptions:
         delay, most, least = self.lock_delay, self.max_hold, self.min_hold
         if self.permits is not None:
             return client.semaphore(name, self.permits, ttl, timeout, lock_delay=delay, max_hold=most, min_hold=least)
-        if given:
+        if self.shared or self.exclusive:
             sides = client.rwlock(name, ttl, timeout, lock_delay=delay, max_hold=most, min_hold=least)
             return sides.read() if self.shared else sides.write()
-        return client.lock(name, ttl, timeout, lock_delay=delay, max_hold=most, min_hold=least)
+        fair = not self.unfair
+        return client.lock(name, ttl, timeout, lock_delay=delay, max_hold=most, min_hold=least, fair=fair)
 
     def _of_several(self, client: Client, refused: Sequence[str]) -> AnyLock:
         if refused:

@@ -54,6 +54,8 @@ def _add_lock_options(parser: Parser) -> None:
         metavar="N",
         help="Hold one of so many permits. All users of the name give the same number.",
     )
+    text = "For throughput: take a free name before others that use --unfair, too, until they have waited for 0.1 s."
+    add_flag(parser, "--unfair", text=text)
     add_seconds(parser, "--max-hold", text="After how long the lease is lost, even if it is renewed.")
     add_seconds(
         parser, "--lock-delay", text="For how long nobody is granted the name after a lease expired.", default=0.0
@@ -116,7 +118,7 @@ def _run_for_key(options: Options, address: "Address") -> int:
     from holdfast.contracts.limits import RAISE, WAIT
 
     of_locks = (options.shared, options.exclusive, options.permits is not None, options.max_hold is not None)
-    if any(of_locks) or options.min_hold or options.lock_delay or len(options.names) > 1:
+    if any(of_locks) or options.min_hold or options.lock_delay or options.unfair or len(options.names) > 1:
         raise UsageError("--done runs a job, under a lock of its own: give it no options of locks, and one name.")
     title = (options.names or ["run"])[0]
     _, command = _split("run", [title], options.after_dashes or [], options.shell)
@@ -169,6 +171,7 @@ def _prepare(
         options.max_hold,
         min_hold,
         options.lock_delay,
+        options.unfair,
     )
     client = address.client(namespace=options.namespace, owner=options.owner, retry_for=retry_for(wait))
     return client, wanted.lock(client)

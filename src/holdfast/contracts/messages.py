@@ -54,6 +54,8 @@ class AcquireRequest:
     """Whether this is a request for the vote of one node of a quorum. The node gives its vote to the first request that
     finds the name free. A waiter for a vote is never granted by a push, but notified when the name is free. The token
     of a vote is the proposal, if that is larger than all tokens before."""
+    fair_after: int = 0
+    """How long this request may be passed by others while it waits, and may pass them (barging). 0: never."""
     shared: SharedPart | None = field(default=None, repr=False, compare=False)
     """The part that this request has in common with others. A copy that changes any of its fields must drop it."""
 

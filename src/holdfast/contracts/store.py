@@ -59,6 +59,8 @@ class Capabilities:
     records: bool = True
     """Whether the store keeps a record of each name. If not, it lists no names, keeps none from others after its lease
     (no lock_delay, no min_hold), passes on no revocation requests, and shows no metadata of an owner (no elections)."""
+    barging: bool = False
+    """Whether a request may be passed by others for a time (`AcquireRequest.fair_after`), or nobody keeps an order."""
     cells: bool = False
     """Whether the store keeps cells (contracts/cells.py): for counters, limits, stocks and jobs that run once."""
     shows_leases: bool = True

@@ -143,6 +143,7 @@ class Attempt:
             access.highest if access.local else access.proposal(),
             wait,
             span,
+            fair_after=spec.fair_after,
             shared=plan.shared if span == 1 else plan.shared_range,
         )
         self._request_timeout = plan.request_timeout

@@ -13,7 +13,9 @@ reserved with it. The store is not told: it knows one lease. Local hand-offs go 
 Then the lease is released, and the first local waiter sends a new acquire request, which joins the end of the store's
 queue. So contenders within the process are served in the order in which they came, and processes take turns.
 
-Only contenders with the same ttl and lock delay share a queue, because other clients rely on both when a holder dies.
+Only contenders with the same ttl and lock delay share a queue, because other clients rely on both when a holder dies;
+and with the same bound of barging, because one request stands for all of them. A hand-off within the process costs no
+request, so these contenders are served in their order also if they allow barging.
 No local waiter is handed a lease that may be lost. When a lease is lost, the first local waiter becomes the leader.
 
 A lease that *lingers* is kept after its release, while no contender of any client waits for it. It goes on as a
@@ -33,7 +35,7 @@ from holdfast.core.access import FairnessBudget, StoreAccess
 from holdfast.core.attempt import Attempt
 from holdfast.core.lease import CoreLease
 from holdfast.core.self_deadlock import refuse_to_wait_for_oneself
-from holdfast.core.spec import LockSpec
+from holdfast.core.spec import LocalQueueKey, LockSpec
 from holdfast.core.stop import Stop
 from holdfast.errors import StoreUnavailable
 from holdfast.outcome import Outcome
@@ -85,7 +87,7 @@ class LocalQueue:
     unanswered_since = NEVER
     """Since when the store has not answered the leaders."""
 
-    def __init__(self, owner: "LocalQueues", key: tuple[str, int, int]) -> None:
+    def __init__(self, owner: "LocalQueues", key: LocalQueueKey) -> None:
         """Begin with a leader and without local waiters. This is short because every acquisition runs it."""
         self.owner = owner
         self.key = key
@@ -119,10 +121,10 @@ class LocalQueues:
         self._mutex = access.mutex  # the same as the leases': so no lease is declared lost while it is handed on
         self._budget = budget
         self._dismissed = False
-        self._queues: dict[tuple[str, int, int], LocalQueue] = {}
+        self._queues: dict[LocalQueueKey, LocalQueue] = {}
 
     def acquire(
-        self, spec: LockSpec, key: tuple[str, int, int], until: float | None, owned: list[CoreLease], *, wait: bool
+        self, spec: LockSpec, key: LocalQueueKey, until: float | None, owned: list[CoreLease], *, wait: bool
     ) -> Coroutine[Any, Any, CoreLease | NotGranted]:
         """Acquire `spec`, behind the earlier contenders of this client for the same `key`."""
         local_queue = self._queues.get(key)
@@ -278,7 +280,7 @@ class LocalQueues:
             self._access.events.released(lease, Outcome.RELEASED)
         return True
 
-    def take_up(self, spec: LockSpec, key: tuple[str, int, int], owned: list[CoreLease]) -> CoreLease | None:
+    def take_up(self, spec: LockSpec, key: LocalQueueKey, owned: list[CoreLease]) -> CoreLease | None:
         """Take the lease that lingers for a key and return it; None if there is none, or too little of it is left."""
         with self._mutex:
             local_queue = self._queues.get(key)
@@ -303,7 +305,7 @@ class LocalQueues:
         self,
         local_queue: LocalQueue,
         spec: LockSpec,
-        key: tuple[str, int, int],
+        key: LocalQueueKey,
         until: float | None,
         owned: list[CoreLease],
         *,

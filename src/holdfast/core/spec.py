@@ -7,6 +7,9 @@ from holdfast.contracts.deadlines import NEVER
 from holdfast.core.actor import Actor
 from holdfast.core.stop import Stop
 
+LocalQueueKey = tuple[str, int, int, int]
+"""The name, the ttl, the lock delay and the bound of barging of all contenders of a local queue."""
+
 
 @dataclass(slots=True, frozen=True)
 class LockSpec:
@@ -35,7 +38,9 @@ class LockSpec:
     """The `Stop` that ends the wait of a thread, if there is one."""
     resizable: bool = False
     """Whether the capacity may change while the name is in use: then the store alone decides who shares the name."""
-    key: tuple[str, int, int] | None = field(init=False)
+    fair_after: int = 0
+    """For how long, in microseconds, the request may be passed by others and may pass them; 0: never."""
+    key: LocalQueueKey | None = field(init=False)
     """What all specs that share a local queue have in common; None if this spec uses no local queue."""
     plan: Any = field(default=None, init=False, repr=False, compare=False)
     """What the attempts of one client compute from this spec only once: see `AttemptPlan` in attempt.py."""
@@ -43,6 +48,6 @@ class LockSpec:
     def __post_init__(self) -> None:
         """Find the key, and the title of a spec without one."""
         alone = self.weight == self.capacity == 1 and not (self.resizable or self.min_hold or self.metadata)
-        object.__setattr__(self, "key", (self.name, self.ttl, self.lock_delay) if alone else None)
+        object.__setattr__(self, "key", (self.name, self.ttl, self.lock_delay, self.fair_after) if alone else None)
         if not self.title:
             object.__setattr__(self, "title", self.name)

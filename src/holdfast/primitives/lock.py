@@ -12,7 +12,7 @@ class Lock(BlockingLockBase):
     def __init__(self, client: Sessions, name: str, options: PlainLockOptions) -> None:
         """Make a lock; nothing is acquired yet."""
         super().__init__(client, name, options)
-        self._spec = replace(self._spec, linger=options.linger)
+        self._spec = replace(self._spec, linger=options.linger, fair_after=options.bound())
         self._plain = self._plain and not options.linger
 
 
@@ -25,5 +25,5 @@ class AsyncLock(AsyncLockBase):
     def __init__(self, client: Sessions, name: str, options: PlainLockOptions) -> None:
         """Make a lock; nothing is acquired yet."""
         super().__init__(client, name, options)
-        self._spec = replace(self._spec, linger=options.linger)
+        self._spec = replace(self._spec, linger=options.linger, fair_after=options.bound())
         self._plain = self._plain and not options.linger

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NoReturn, TypedDict
 
+from holdfast.contracts.deadlines import micros
 from holdfast.contracts.limits import BUSY, WAIT, check_count, check_duration, check_timeout, check_ttl
 from holdfast.contracts.store import Capabilities
 from holdfast.errors import LeaseLost, UnknownArgument, UsageError
@@ -29,6 +30,8 @@ class PlainOptions(Options, total=False):
 
     linger: float
     reentrant: bool
+    fair: bool
+    fair_after: float
 
 
 class MultiLockOptions(TypedDict, total=False):
@@ -196,11 +199,24 @@ class PlainLockOptions(LockOptions):
 
     linger: float = 0.0
     reentrant: bool = False
+    fair: bool = True
+    fair_after: float = 0.1
+
+    def bound(self) -> int:
+        """Return for how many microseconds a request may be passed by others and may pass them; 0 if it is fair."""
+        return 0 if self.fair else micros(self.fair_after)
 
     def check(self, able: Capabilities) -> "PlainLockOptions":
         """Return self if a store with these capabilities allows every value; else raise UsageError."""
         LockOptions.check(self, able)
         check_duration(self.linger, "linger")
+        check_duration(self.fair_after, "fair_after")
+        if not self.fair and not able.barging:
+            message = (
+                "fair=False is not available: this store decides itself in which order it serves waiters. Make the "
+                "lock without it, or use another store, such as redis://host."
+            )
+            raise UsageError(message)
         if self.linger and self.min_hold:
             message = (
                 "linger and min_hold exclude each other: linger keeps a released name for this client, min_hold keeps "

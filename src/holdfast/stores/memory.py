@@ -159,7 +159,9 @@ class MemoryTable:
 class MemoryStore(TabledStore):
     """One client's access to a table in memory."""
 
-    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True, multi_acquire=True, cells=True)
+    capabilities = Capabilities(
+        min_ttl=0.05, queue=True, weights=True, local=True, multi_acquire=True, barging=True, cells=True
+    )
 
     def __init__(self, runtime: Runtime, table: MemoryTable) -> None:
         """Create a store on `table` whose notifications arrive in `runtime`."""

@@ -5,12 +5,16 @@ Request ids and channels are identifiers that Holdfast makes (hex digits and das
 
 import json
 from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
 
 from holdfast.contracts.messages import AcquireRequest, Notification, NotificationKind
 from holdfast.table.state import Holder, NameState, Queue, Waiter
 
 _quote = json.encoder.encode_basestring
 _TRUTH = ("false", "true")
+_REQUEST = [each.name for each in fields(AcquireRequest)].index("fair_after")
+"""The number of fields of a request that are encoded: all after the name, up to this one."""
 _decode = json.JSONDecoder().decode
 
 
@@ -41,7 +45,7 @@ def dump_request(request: AcquireRequest) -> str:
 
 def load_queue(name: str, text: str) -> Queue:
     """Decode waiters."""
-    return Queue(Waiter(AcquireRequest(name, *request), joined, fresh) for joined, fresh, *request in _decode(text))
+    return Queue(_load_waiter(name, *waiter) for waiter in _decode(text))
 
 
 def load(name: str, counter: int, text: str) -> NameState:
@@ -51,7 +55,7 @@ def load(name: str, counter: int, text: str) -> NameState:
         counter,
         capacity,
         [Holder(*row) for row in holders],
-        Queue(Waiter(AcquireRequest(name, *request), joined, fresh) for joined, fresh, *request in queue),
+        Queue(_load_waiter(name, *waiter) for waiter in queue),
         *rest,
     )
 
@@ -65,8 +69,15 @@ def _dump_holder(holder: Holder) -> str:
 
 
 def _dump_waiter(waiter: Waiter) -> str:
-    """Encode a waiter and its request, without the name, as a list in the order of their fields."""
-    return f"[{waiter.joined_at},{waiter.fresh_until},{dump_request(waiter.request)}]"
+    """Encode a waiter and its request, without the name, as a list. Only one that may be passed has all fields."""
+    fair_after = waiter.request.fair_after
+    barging = f",{fair_after},{waiter.quiet_until}" if fair_after else ""
+    return f"[{waiter.joined_at},{waiter.fresh_until},{dump_request(waiter.request)}{barging}]"
+
+
+def _load_waiter(name: str, joined_at: int, fresh_until: int, *rest: Any) -> Waiter:  # noqa: ANN401 - as in the text
+    request, quiet_until = rest[:_REQUEST], rest[_REQUEST:]
+    return Waiter(AcquireRequest(name, *request), joined_at, fresh_until, *quiet_until)
 
 
 def dump_notification(notification: Notification) -> bytes:

@@ -45,7 +45,7 @@ class Granting:
             self._head_before = state.queue.head
             if stepped_back:
                 for waiter in state.queue:
-                    waiter.fresh_until = min(waiter.fresh_until, now + waiter.request.waiter_ttl)
+                    waiter.step_back(now)
         if state.blocked_until:
             state.blocked_until = min(state.blocked_until, now + state.block)
             if state.blocked_until <= now:
@@ -131,14 +131,26 @@ class Granting:
         first = before.request.proposal if before else min(max(request.proposal, self.stamp - EARLIER), self.stamp)
         return self._join(replace(request, request_id=request.place, proposal=first))
 
+    def _may_barge(self, request: AcquireRequest) -> bool:
+        """Tell whether a request may take the free name before the live waiters."""
+        return bool(request.fair_after) and (not self._live_head(request.request_id) or self._is_passable())
+
+    def _is_passable(self) -> bool:
+        """Tell whether requests may pass the waiters, because none of them has waited for its bound.
+
+        The head has waited longest. So no waiter has, if the head has not waited for the shortest bound.
+        """
+        queue = self.state.queue
+        return self.now - queue[0].joined_at < queue.fair_after
+
     def _serve_queue(self) -> None:
-        """Grant the waiters that the step made room for, and notify a new head of the queue."""
+        """Grant the waiters that the step made room for, and notify the head of the queue of what it must know."""
         if self.state.queue.order:
             self._advance()
             self._notify_new_head()
 
     def _advance(self, answered: str = "") -> Granted | None:
-        """Grant the heads of the queue while they fit.
+        """Grant the heads of the queue while they fit and may not be passed.
 
         Return the grant of the request `answered`, whose reply this step is; push all other grants. While nothing fits,
         the queue is not looked at: dead waiters are dropped when that matters.
@@ -149,6 +161,8 @@ class Granting:
         while (request := self._live_head(answered)) and self._fits(request.weight):
             if request.votes and self.listening(request.channel):
                 break
+            if self._is_passable():
+                return self._pass(answered)
             self.state.queue.drop(request.request_id)
             if request.request_id == answered:
                 reply = self._grant(request)
@@ -162,6 +176,14 @@ class Granting:
                     contended=bool(self.state.queue),
                 )
         return reply
+
+    def _pass(self, answered: str) -> Granted | None:
+        """Grant the request `answered` before the waiters ahead of it, which may be passed, if it allows barging."""
+        waiter = self.state.queue.find(answered)
+        if waiter is None or not waiter.request.fair_after:
+            return None
+        self.state.queue.drop(answered)
+        return self._grant(waiter.request)
 
     def _live_head(self, answered: str) -> AcquireRequest | None:
         """Drop dead waiters from the head of the queue, and return the request of the first live one."""
@@ -207,18 +229,39 @@ class Granting:
 
         The request `answered` learns its retry time from the reply. Every other waiter asks again within two intervals
         of its last request. The head of a queue for votes is notified when the vote is free, and a placeholder
-        takes the room for this waiter.
+        takes the room for this waiter. A head that may be passed is notified when the name is free.
         """
         queue = self.state.queue
         head = queue.head
         if head and queue[0].request.votes:
             if self._fits(1):
                 self._offer_vote(queue[0].request)
+        elif head and self._is_passable() and self._fits(queue[0].request.weight):
+            self._notify_that_free()
         elif head and head not in (self._head_before, answered):
             waiter, frees_in = queue[0], self._frees_in()
             retries_by = waiter.fresh_until - waiter.request.waiter_ttl + 2 * waiter.request.interval
             if self.now + frees_in < retries_by + MARGIN:
                 self._notify(waiter.request.channel, NotificationKind.HEAD, head, after=max(frees_in, RETRY))
+
+    def _notify_that_free(self) -> None:
+        """Notify the head that the name is free. Drop heads that do not listen.
+
+        A head that comes too late is notified again only after as long as it has waited by now, and after half its
+        bound not any more: then it asks by itself. So a holder that releases and acquires again and again wakes only a
+        few waiters, and the name does not lie free for longer than the head has waited.
+        """
+        queue, now = self.state.queue, self.now
+        while self._live_head(""):
+            head = queue[0]
+            waited = now - head.joined_at
+            if head.quiet_until > now or waited >= queue.fair_after // 2:
+                return
+            if self.listening(head.request.channel):
+                head.quiet_until = now + max(RETRY, waited)
+                self._notify(head.request.channel, NotificationKind.HEAD, queue.head)
+                return
+            queue.drop(queue.head)
 
     def _offer_vote(self, request: AcquireRequest) -> None:
         """Notify a waiter for a vote that the vote is free, and block all others by a placeholder for a while."""

@@ -40,16 +40,25 @@ class Waiter:
     joined_at: int
     fresh_until: int
     """When the waiter counts as dead, unless it asks again."""
+    quiet_until: int = 0
+    """Until when it is not notified again that the name is free: it was, and asks again by then if it came too late."""
+
+    def step_back(self, now: int) -> None:
+        """Shorten what a clock that stepped back to `now` has stretched."""
+        self.fresh_until = min(self.fresh_until, now + self.request.waiter_ttl)
+        self.joined_at = min(self.joined_at, now)
+        self.quiet_until = 0
 
 
 class Queue:
     """The waiters of a name, in their order.
 
-    Iteration takes time in proportion to the number of waiters, and `lightest` in proportion to the number of different
-    weights. Every other operation takes a few steps, however long the queue is.
+    Iteration takes time in proportion to the number of waiters, `lightest` in proportion to the number of different
+    weights, and `fair_after` to that of different bounds. Every other operation takes a few steps, however long the
+    queue is.
     """
 
-    __slots__ = ("_seats", "_weights", "order")
+    __slots__ = ("_bounds", "_seats", "_weights", "order")
 
     def __init__(self, waiters: Iterable[Waiter] = ()) -> None:
         """Let each of `waiters` join."""
@@ -85,6 +94,11 @@ class Queue:
         """The smallest weight that a waiter asks for."""
         return min(self._weights)
 
+    @property
+    def fair_after(self) -> int:
+        """The shortest time for which a waiter allows that it is passed: 0 if one of them never does."""
+        return min(self._bounds)
+
     def find(self, request_id: str) -> Waiter | None:
         """Return the waiter of a request; None if it is not in the queue."""
         return self._seats[request_id][1] if self.order and request_id in self._seats else None
@@ -101,15 +115,16 @@ class Queue:
         if not order:  # made here and not in __init__: most names never have a waiter
             self._seats: dict[str, tuple[int, Waiter]] = {}
             self._weights: dict[int, int] = {}
+            self._bounds: dict[int, int] = {}
         rank = request.proposal if request.votes else order[-1][0] + 1 if order else 0
         insort(order, (rank, request.request_id))
         self._seats[request.request_id] = (rank, waiter)
-        self._weights[request.weight] = self._weights.get(request.weight, 0) + 1
+        self._count(request)
 
     def replace(self, waiter: Waiter, request: AcquireRequest) -> None:
         """Replace the request of a waiter, which keeps its place."""
-        self._forget_weight(waiter.request.weight)
-        self._weights[request.weight] = self._weights.get(request.weight, 0) + 1
+        self._discount(waiter.request)
+        self._count(request)
         waiter.request = request
 
     def drop(self, request_id: str) -> None:
@@ -118,12 +133,17 @@ class Queue:
         if waiter is not None:
             del self.order[self.place(request_id)]
             del self._seats[request_id]
-            self._forget_weight(waiter.request.weight)
+            self._discount(waiter.request)
 
-    def _forget_weight(self, weight: int) -> None:
-        self._weights[weight] -= 1
-        if not self._weights[weight]:
-            del self._weights[weight]
+    def _count(self, request: AcquireRequest) -> None:
+        self._weights[request.weight] = self._weights.get(request.weight, 0) + 1
+        self._bounds[request.fair_after] = self._bounds.get(request.fair_after, 0) + 1
+
+    def _discount(self, request: AcquireRequest) -> None:
+        for counts, value in ((self._weights, request.weight), (self._bounds, request.fair_after)):
+            counts[value] -= 1
+            if not counts[value]:
+                del counts[value]
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ The rules, each of which has a counterexample when it is dropped:
 
 1.  A step is atomic and takes place at one instant of the store's clock. Clients' clocks decide nothing.
 2.  The queue is strict: its head is granted first, then as many further heads as fit. A newcomer joins the tail; it
-    never overtakes.
+    never overtakes, except by rule 10.
 3.  Every acquire, renewal, release and withdrawal also moves the queue: it drops dead heads and grants live ones.
 4.  A request that is repeated gets the same reply; a request that was withdrawn is never granted.
 5.  A token is larger than every token issued for the name before, and no smaller than the store's wall clock, unless
@@ -18,6 +18,9 @@ The rules, each of which has a counterexample when it is dropped:
 8.  In quarantine, because the store may have forgotten grants, nobody is granted; a holder can restore its lease. A
     waiter does not take a late push of a grant that was forgotten for a new one.
 9.  No remaining time exceeds what was asked for: a clock that stepped back must not lock for hours.
+10. A request may allow barging for a time, its bound (`fair_after`); the bound of all others is 0. While no waiter has
+    waited for its bound, a free name is not granted to the head, but the head is notified; and the next request that
+    allows barging takes the name, whether it is a newcomer or waits. From the first bound on the queue is strict again.
 """
 
 from holdfast.contracts.messages import (
@@ -42,7 +45,7 @@ from holdfast.outcome import Outcome
 from holdfast.table.granting import Granting
 from holdfast.table.quarantine import restore
 from holdfast.table.state import PLACEHOLDER, Holder
-from holdfast.table.times import RETRY, retry_in
+from holdfast.table.times import RETRY, retry_if_passed, retry_in
 from holdfast.table.views import view_holder, view_name
 
 
@@ -67,8 +70,8 @@ class Step(Granting):
             return CapacityMismatch(state.capacity)
         if request.votes:
             return self._vote(request)
-        if not state.queue.order and self._fits(request.weight):
-            return self._grant(request)
+        if self._fits(request.weight) and (not state.queue.order or self._may_barge(request)):
+            return self._take(request)
         if self._join(request):
             self._notify_holders()
         granted = self._advance(request_id)
@@ -79,6 +82,17 @@ class Step(Granting):
             granted.contended = bool(state.queue)
             return granted
         return self._queued(request) if request.wait else self._busy()
+
+    def _take(self, request: AcquireRequest) -> Granted:
+        """Grant the request what is free. It may have waited for that."""
+        queue = self.state.queue
+        if not queue.order:
+            return self._grant(request)
+        queue.drop(request.request_id)
+        granted = self._grant(request)
+        granted.contended = bool(queue)
+        self._notify_new_head(request.request_id)
+        return granted
 
     def _agree_on_capacity(self, request: AcquireRequest) -> bool:
         """Set another capacity if nobody uses the name; return False if the request must be refused.
@@ -118,7 +132,12 @@ class Step(Granting):
         if self.quarantined_until:
             # Every later token is larger than this. The token of a grant that was forgotten is not.
             last_token = max(last_token, self.quarantined_until - self.now + self.stamp - 1)
-        return Queued(last_token, retry_in(request, place, self._frees_in()), place, self._quarantine_left())
+        retry = retry_in(request, place, self._frees_in())
+        if request.fair_after:
+            waiter, now = self.state.queue[place], self.now
+            bound_in = waiter.joined_at + request.fair_after - now
+            retry = retry_if_passed(retry, place, bound_in, waiter.quiet_until - now)
+        return Queued(last_token, retry, place, self._quarantine_left())
 
     def _busy(self) -> Busy:
         return Busy(max(self._frees_in(), RETRY), self.state.owners(), self._quarantine_left())

@@ -29,8 +29,28 @@ EARLIER = 50_000
 STAGGER = 10_000
 """The difference between the retry times of two neighbours in the queue, so that they do not ask all at once."""
 
+GRACE = 2_000
+"""How long after its bound each waiter asks by itself, times its place: until then it is granted, if others release."""
+
 
 def retry_in(request: AcquireRequest, place: int, frees_in: int) -> int:
     """Return the retry time of a waiter that has so many others ahead, if the name may be free after `frees_in`."""
     slow = request.interval + request.interval * min(place, 10) // 10
     return max(min(slow, frees_in + place * STAGGER), RETRY)
+
+
+def retry_if_passed(retry: int, place: int, bound_in: int, quiet_for: int) -> int:
+    """Return the retry time of a waiter that may be passed, which is otherwise `retry`.
+
+    It asks a few times before its bound: perhaps it finds the name free, which costs less than a hand-off. It asks
+    again soon after its bound, when it may not be passed any more; and when the time is over in which it is not
+    notified that the name is free.
+    """
+    early = bound_in * 3 // 4
+    if early >= GRACE:
+        retry = min(retry, early)
+    elif bound_in > 0:
+        retry = min(retry, bound_in + (place + 1) * GRACE)
+    if quiet_for > 0:
+        retry = min(retry, quiet_for)
+    return max(retry, RETRY)

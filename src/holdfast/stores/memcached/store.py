@@ -43,6 +43,7 @@ CAPABILITIES = Capabilities(
     local=False,
     span=1,
     shows_waiters=False,
+    barging=True,
 )
 """memcached counts in whole seconds, so a lease of less than two would say little."""
 

@@ -67,6 +67,7 @@ def capabilities_of(deployment: PgDeployment) -> Capabilities:
         local=False,
         max_ttl=float("inf") if deployment.guard == OFF else deployment.max_ttl,
         multi_acquire=True,
+        barging=True,
         cells=True,
     )
 

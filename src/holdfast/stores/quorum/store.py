@@ -497,6 +497,7 @@ def capabilities_of(sources: Sequence[StoreSource]) -> Capabilities:
         max_ttl=min(source.capabilities.max_ttl for source in sources),
         span=SPAN,
         tells=True,
+        barging=True,
     )
 
 

@@ -323,6 +323,7 @@ def capabilities_of(rules: Rules, *, clustered: bool = False) -> Capabilities:
         weights=True,
         local=False,
         pushes_count=rules.replicas == 0,
+        barging=True,
         cells=True,
         max_ttl=float("inf") if rules.guard == NO_GUARD else rules.max_ttl,
         multi_acquire=not clustered,  # the names of a Cluster lie on several nodes

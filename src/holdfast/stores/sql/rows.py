@@ -55,8 +55,8 @@ class SqlRow:
 
 
 def is_plain_request(request: AcquireRequest) -> bool:
-    """Tell whether a grant of this request leaves a plain row."""
-    return request.capacity == CAPACITY and request.weight == 1 and not request.votes
+    """Tell whether a grant of this request leaves a plain row, and its waiter can be kept apart."""
+    return request.capacity == CAPACITY and request.weight == 1 and not request.votes and not request.fair_after
 
 
 def pack_holder(channel: str, owner: str, *, notify_contended: bool) -> str:

@@ -36,7 +36,9 @@ PAGE = 1000
 class SqliteStore(TabledStore):
     """One client's access to a lock file."""
 
-    capabilities = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True, multi_acquire=True, cells=True)
+    capabilities = Capabilities(
+        min_ttl=0.05, queue=True, weights=True, local=True, multi_acquire=True, barging=True, cells=True
+    )
 
     def __init__(
         self,

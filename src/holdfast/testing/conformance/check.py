@@ -34,6 +34,8 @@ class Check:
     """Whether only stores that keep a record of each name give the guarantee."""
     cells: bool = False
     """Whether only stores that keep cells give the guarantee."""
+    barging: bool = False
+    """Whether only stores in which a waiter may be passed for a time give the guarantee."""
 
     def applies_to(self, capabilities: Capabilities, form: str) -> bool:
         """Tell whether a store with these capabilities must give this guarantee."""
@@ -46,6 +48,7 @@ class Check:
             (self.tokens, capabilities.tokens),
             (self.records, capabilities.records),
             (self.cells, capabilities.cells),
+            (self.barging, capabilities.barging),
         )
         return all(has or not needed for needed, has in needs)
 
@@ -62,11 +65,13 @@ def check(
     tokens: bool = False,
     records: bool = False,
     cells: bool = False,
+    barging: bool = False,
 ) -> Callable[[Body], Check]:
     """Turn a function into a check; its docstring is the guarantee."""
 
     def make(body: Body) -> Check:
         guarantee = (body.__doc__ or "").strip()
-        return Check(body.__name__, guarantee, body, forms, queue, weights, multi_acquire, tokens, records, cells)
+        needs = (queue, weights, multi_acquire, tokens, records, cells, barging)
+        return Check(body.__name__, guarantee, body, forms, *needs)
 
     return make

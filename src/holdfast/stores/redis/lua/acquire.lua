@@ -25,8 +25,12 @@ if usual and guard > 0 then
             or longest > length and others_longest >= length and until_when > now)
 end
 
+-- Whether the request may take a free name before the waiters, without a look at the queue.
+local barges = usual and h_request == '' and queued > 0 and barging and now < barging[1] and fair_after > 0
+    and capacity == requested_capacity and not call('HGET', K, 'w' .. request)
+
 -- The two usual cases, which return before the script builds anything that they do not need.
-if usual and h_request == '' and queued == 0 then -- the name has no holder and no waiter
+if barges or usual and h_request == '' and queued == 0 then -- the name has no holder, and no waiter stands in the way
     counter = math.max(counter + 1, vote and 0 or stamp, math.min(proposal, farthest)) + span - 1
     capacity, used = requested_capacity, now
     h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay = request, channel, owner, counter, weight, ttl, delay
@@ -35,10 +39,14 @@ if usual and h_request == '' and queued == 0 then -- the name has no holder and 
     if late then expires = h_expires + delay + RETENTION end
     --@include write_state
     if late then call('PEXPIREAT', K, math.ceil(expires / 1000)) end -- a new key exists only from here on
+    if barges then
+        if late then call('PEXPIREAT', Q, math.ceil(expires / 1000)) end
+        return { 1, counter, ttl, 1 }
+    end
     return counter
 end
 --@include push
-if usual and wait and not vote and h_request ~= '' and h_request ~= request and capacity == 1 and weight == 1
+if usual and wait and not vote and not barging and fair_after == 0 and h_request ~= '' and h_request ~= request and capacity == 1 and weight == 1
     and requested_capacity == 1
     and h_expires > now and h_expires <= now + h_ttl and expires >= now + RETENTION * 3 / 4 then
     -- one holder has the whole capacity, and a newcomer will wait
@@ -59,6 +67,7 @@ if usual and wait and not vote and h_request ~= '' and h_request ~= request and 
         return { 2, math.max(counter, quarantine_ends - 1), math.max(retry_in, RETRY), place, 0 }
     end
 end
+--@include acquire_passable
 --@include run_id
 --@include state
 --@include queue

@@ -42,7 +42,7 @@ CONTENDED = 4
 """The number that `renew` returns for a renewed lease whose name is contended."""
 
 
-_numbers_of_request = struct.Struct(">BBBddddddddB").pack
+_numbers_of_request = struct.Struct(">BBBdddddddddB").pack
 _numbers_of_release = struct.Struct(">BBd").pack
 
 acquire_numbers: Callable[[int, int], bytes] = struct.Struct(">Bd").pack
@@ -67,6 +67,7 @@ def request_fields(request: AcquireRequest, guard: int, bound: int, *, sharded: 
         request.capacity,
         request.lock_delay,
         request.span,
+        request.fair_after,
         len(channel),
     )
     return numbers + channel + request.owner.encode()

@@ -17,12 +17,14 @@ end
 
 -- Join the queue at its tail, or stay at the present place. Notify the holders if they may not know of a waiter.
 local function join()
-    local it = { channel, owner, ttl, interval, waiter_ttl, weight, delay, proposal, span, votes, now, now + waiter_ttl }
+    local it = { channel, owner, ttl, interval, waiter_ttl, weight, delay, proposal, span, votes, now, now + waiter_ttl,
+        fair_after }
     local before = waiter(seat)
     if before and call('ZRANK', Q, seat) then
         it[W_JOINED] = before[W_JOINED]
         weigh(before[W_WEIGHT], -1)
     else
+        allow(fair_after, 1)
         last_place, queued = last_place + 1, queued + 1
         -- Votes are queued in the order of their first requests by the clients' clocks, within bounds.
         local since = vote and math.min(math.max(proposal, now - EARLIER), now)
@@ -43,10 +45,25 @@ local function join()
     end
 end
 
+-- Return when a waiter that may be passed asks again: shortly before its bound and soon after it, and when the time is
+-- over in which it is not notified that the name is free.
+local function retry_if_passed(retry_in, place)
+    local bound_in = waiter(request)[W_JOINED] + fair_after - now
+    local early = math.floor(bound_in * 3 / 4)
+    if early >= GRACE then
+        retry_in = math.min(retry_in, early)
+    elseif bound_in > 0 then
+        retry_in = math.min(retry_in, bound_in + (place + 1) * GRACE)
+    end
+    if request == head and barging[2] > now then retry_in = math.min(retry_in, barging[2] - now) end
+    return retry_in
+end
+
 local function waiting()
     local place = call('ZRANK', Q, request)
     local slow = interval + math.floor(interval * math.min(place, 10) / 10)
     local retry_in = math.min(slow, frees_in() + place * STAGGER)
+    if fair_after > 0 then retry_in = retry_if_passed(retry_in, place) end
     -- a push of a grant that was forgotten must not count
     return { 2, math.max(counter, quarantine(0) - 1), math.max(retry_in, RETRY), place, quarantined_for() }
 end
@@ -65,6 +82,17 @@ local function cast()
     end
     if wait then join() else dequeue(seat) end
     return busy()
+end
+
+-- Grant the request a free name before the live waiters; return nil if it or they do not allow that.
+local function barge()
+    if fair_after == 0 or not fits(weight) then return end
+    local it = live_head(request)
+    if it and not passable(it) then return end
+    dequeue(request)
+    hold(request, channel, owner, next_token(proposal) + span - 1, weight, ttl, delay, span > 1)
+    tell_new_head(request)
+    return { 1, counter, ttl, head and 1 or 0 }
 end
 
 local function acquire()
@@ -87,6 +115,8 @@ local function acquire()
         hold(request, channel, owner, next_token(proposal) + span - 1, weight, ttl, delay, span > 1)
         return { 1, counter, ttl, 0 }
     end
+    local barged = barge()
+    if barged then return barged end
     join()
     local token = advance(request)
     if not token and not wait then dequeue(request) end

@@ -15,7 +15,7 @@ for _, request in ipairs(call('ZRANGE', Q, 0, -1)) do
     local it = waiter(request)
     if it then
         local alive = math.min(it[W_FRESH], now + it[W_WAITER_TTL]) >= now and listening(it[W_CHANNEL])
-        waiters[#waiters + 1] = { it[W_OWNER], it[W_WEIGHT], now - it[W_JOINED], alive and 1 or 0 }
+        waiters[#waiters + 1] = { it[W_OWNER], it[W_WEIGHT], math.max(0, now - it[W_JOINED]), alive and 1 or 0 }
     end
 end
 local quarantined_for = math.max(0, quarantine(0, true) - now)

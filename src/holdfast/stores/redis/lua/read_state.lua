@@ -6,14 +6,15 @@ if packed and string.byte(packed) == USUAL then
         released, h_request, h_channel, at = st.unpack(HEAD, packed)
     h_owner = string.sub(packed, at)
     h_token, h_told = counter, holding == 1
-    capacity, blocked, block, heavy, h_weight, h_delay, others = 1, 0, 0, false, 1, 0, false
+    capacity, blocked, block, heavy, h_weight, h_delay, others, barging = 1, 0, 0, false, 1, 0, false, false
 elseif packed then
     counter, capacity, blocked, block, released, used, last_place, expires, queued, slowest, heavy,
         h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told,
-        others, tomb = cmsgpack.unpack(packed)
+        others, tomb, barging = cmsgpack.unpack(packed)
     tomb = tomb or now + TOMBSTONE -- an earlier version wrote none
 else
     counter, capacity, blocked, block, released, used, last_place, expires, queued, slowest, heavy,
-        h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told, others, tomb =
-        0, 1, 0, 0, '', 0, 0, 0, 0, 0, false, '', '', '', 0, 0, 0, 0, 0, 0, false, false, now + TOMBSTONE
+        h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told, others, tomb,
+        barging =
+        0, 1, 0, 0, '', 0, 0, 0, 0, 0, false, '', '', '', 0, 0, 0, 0, 0, 0, false, false, now + TOMBSTONE, false
 end

@@ -16,6 +16,10 @@ unsure, request = unsure == 1, string.sub(ARGV[3], request)
 -- Whether this is the usual case: the only holder releases, and if there is a waiter, this process may grant.
 local usual = h_request == request and (queued == 0 or not unsure) and not others and h_expires > now and blocked == 0
     and capacity == 1 and not heavy and used <= now and keep_for == 0
+-- Whether the waiters may be passed, and the head is not to be notified again: this case is usual, too.
+local passed = usual and barging and now < barging[1] and (now < barging[2] or now >= barging[3])
+local alone = usual and not unsure
+if barging then usual = passed end
 if usual and queued > 0 then
     usual = expires >= now + RETENTION * 3 / 4
     if usual and guard > 0 then
@@ -32,7 +36,7 @@ if usual then
         tomb = math.max(tomb, now + TOMBSTONE)
         call('SET', KEYS[4], string.format('%.0f', now + TOMBSTONE), 'PX', TOMBSTONE / 1000)
     end
-    if queued == 0 then
+    if queued == 0 or passed then
         --@include write_state
         return 1
     end
@@ -87,6 +91,7 @@ if usual then
 end
 --@include run_id
 --@include push
+--@include release_passable
 --@include state
 --@include queue
 

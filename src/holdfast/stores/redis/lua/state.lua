@@ -11,6 +11,7 @@ local holders
 local lapsed -- the request ids of placeholders that ended
 local head -- of the queue
 local quarantined -- the end of the quarantine; computed when it is first needed
+local note_head -- a function of queue.lua
 
 local function block_since(since, length)
     if length > 0 and since + length > blocked then
@@ -40,7 +41,7 @@ local function open()
         head = call('ZRANGE', Q, 0, 0)[1]
         if not head then queued = 0 elseif not packed then queued = call('ZCARD', Q) end
     end
-    if not head then heavy = false end
+    if not head then heavy, barging = false, false end
     if blocked > 0 then
         blocked = math.min(blocked, now + block)
         if blocked <= now then blocked, block = 0, 0 end
@@ -56,6 +57,7 @@ local function save()
     end
     local late = expires < idle_after + RETENTION / 2
     if late then expires = idle_after + RETENTION end
+    if barging then note_head() end
     local first = table.remove(holders, 1) or { '', '', '', 0, 0, 0, 0, 0, 0, false }
     used, others = now, holders[1] and holders or false
     h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told = unpack(first)

@@ -91,6 +91,33 @@ async def waiters_of_a_client_are_served_in_order(kit: Kit) -> None:
     expect(sorted(served) == served and served[0][0] > lease.token, f"tokens increase with each hand-off: {served}")
 
 
+@check(queue=True, barging=True)
+async def waiter_that_may_be_passed_is_granted(kit: Kit) -> None:
+    """A waiter with fair=False or fair=True is granted though other clients acquire the name again and again."""
+    clients = [kit.client() for _ in range(4)]
+    ended, inside = False, 0
+
+    async def take_again_and_again(client: AsyncClient) -> None:
+        nonlocal inside
+        while not ended:
+            async with client.lock("name", ttl=TTL, fair=False):
+                inside += 1
+                expect(inside == 1, "one holder at a time")
+                await kit.pause()
+                inside -= 1
+
+    running = [kit.start(partial(take_again_and_again, client)) for client in clients[:2]]
+    try:
+        for client, fair in ((clients[2], False), (clients[3], True)) * 2:
+            lease = await client.lock("name", ttl=TTL, timeout=TEST_TIMEOUT, fair=fair).acquire()
+            expect(not inside, "one holder at a time")
+            await lease.release()
+    finally:
+        ended = True
+        for each in running:
+            await each.result()
+
+
 @check(queue=True)
 async def contended_client_hands_the_name_over(kit: Kit) -> None:
     """A client that always has waiters of its own still releases the name for a waiter of another client."""
