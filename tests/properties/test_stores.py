@@ -370,7 +370,7 @@ def test_an_older_reply_makes_a_client_forget_nothing() -> None:
 
 
 WRONG_WEIGHTS = {
-    "heavy for ever": ("if it then weigh(it[W_WEIGHT], -1) end", ""),
+    "heavy for ever": ("weigh(it[W_WEIGHT], -1)\n", "\n"),
     "nobody is light": ("return light > 0 and 1 or least", "return least or 1"),
     "somebody is light": ("return light > 0 and 1 or least", "return 1"),
     "weighed twice": ("        weigh(before[W_WEIGHT], -1)\n", ""),

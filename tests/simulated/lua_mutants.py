@@ -147,7 +147,7 @@ def allow_any(value: object, able: object) -> object:
 
 SEES_NO_MARKER: tuple[Change, ...] = (
     ("may_grant = known == seen and ends <= now", "may_grant = ends <= now"),
-    ("and string.sub(known, -#run_id) == run_id", ""),
+    ("and (not run_id or string.sub(known, -#run_id) == run_id)", ""),
     (ANOTHER, "if known == '' then"),
 )
 
@@ -312,7 +312,7 @@ LUA_MUTANTS: Sequence[Mutant] = (
     lua(
         "a promotion of the same process is noticed by none but the usual acquire",
         (" or promoted < promoted_here", ""),
-        ("and string.sub(known, -#run_id) == run_id", "and true"),
+        ("and (not run_id or string.sub(known, -#run_id) == run_id)", "and true"),
         scenario="redis_failback",
     ),
     lua(
