@@ -18,6 +18,7 @@ from holdfast.stores.redis.store import RedisStore
 from holdfast.stores.sqlite import database as sqlite_database
 from holdfast.table.state import NameState
 from holdfast.table.step import Step
+from holdfast.table.times import TOMBSTONE
 from simulation.redis import server as redis_server
 from simulation.redis.lua import source_of
 from tests.properties import hunt, mutants, thorough
@@ -159,16 +160,6 @@ WAITING = _without(
     "the_server_restarts_and_all_take_up_again",
 )
 
-LEASES = ("ask", "ask_again", "release", "much_time_goes_by", "a_client_comes_anew")
-BURIALS = _without(
-    *(
-        rule
-        for rule in dir(RedisMachine)
-        if hasattr(getattr(RedisMachine, rule), "hypothesis_stateful_rule") and rule not in LEASES
-    )
-)
-"""The machine with nothing but leases and their ends."""
-
 TOGETHER = _without(
     *VOTES,
     "look",
@@ -288,7 +279,6 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "spanned": (WAITING, "farthest)) + span - 1", "farthest))"),
     "unburied": (WAITING, "tomb > now and call", "false and call"),
     "buried for no time": (WAITING, "    tomb = math.max(tomb, now + TOMBSTONE)\n    call", "    call"),
-    "buried for no time at once": (BURIALS, "        tomb = math.max(tomb, now + TOMBSTONE)\n", ""),
     "usual with a lock delay": (WAITING, "and h_weight == 1 and h_delay == 0)", "and h_weight == 1)"),
     "usual while blocked": (WAITING, "if capacity == 1 and blocked == 0 and", "if capacity == 1 and"),
     "usual whatever the capacity": (WAITING, "if capacity == 1 and blocked == 0 and", "if blocked == 0 and"),
@@ -367,6 +357,40 @@ def test_an_older_reply_makes_a_client_forget_nothing() -> None:
     runner.take_generation(NODE, RedisReply([b"10 a@0", 7], b""))
     assert runner.seen[NODE] == b"10 a@0"
     machine.teardown()
+
+
+NOT_BURIED = "        tomb = math.max(tomb, now + TOMBSTONE)\n", ""
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_request_whose_release_was_unsure_stays_refused_after_another_lease(
+    wrong: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state says until when a name may have tombstones, also after a release that looked no further."""
+
+    def play() -> None:
+        machine = RedisMachine()
+        machine.choose_the_guard(OBSERVED)
+
+        def lease(unsure: bool) -> None:
+            machine.ask(0, "name", 60 * SECOND, 60 * SECOND, 1, 1, 0, 0, True, 1, True)
+            machine.release(0, 0, unsure, 0)
+
+        lease(unsure=False)
+        machine.much_time_goes_by(by=2 * TOMBSTONE)
+        lease(unsure=True)
+        lease(unsure=False)
+        machine.ask_again(0, 1)
+        machine.teardown()
+
+    if not wrong:
+        play()
+        return
+    before, after = NOT_BURIED
+    assert before in scripts.RELEASE.text
+    monkeypatch.setattr(redis_server, "source_of", lambda text: keeping_for_ever(text).replace(before, after))
+    with pytest.raises(AssertionError):
+        play()
 
 
 WRONG_WEIGHTS = {
