@@ -236,7 +236,7 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "forgotten pushes at once": (PROMOTED, "math.max(counter, quarantine_ends - 1)", "counter"),
     "asked again": (WAITING, "local refused = request == released or", "local refused ="),
     "silent": (WAITING, "if it and it[W_FRESH] >= now then", "if it then"),
-    "stale": (WAITING, "it[W_FRESH] = now + it[W_WAITER_TTL]", ""),
+    "stale": (WAITING, "math.min(it[W_FRESH], now + it[W_WAITER_TTL])", "it[W_FRESH]"),
     "staggered": (WAITING, "h_expires - now + place * STAGGER", "h_expires - now"),
     "wanted": (WAITING, "if h_told then push", "if false then push"),
     "heavier": (WAITING, "math.min(holder[WEIGHT], weighs)", "weighs"),
@@ -283,16 +283,8 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "usual while blocked": (WAITING, "if capacity == 1 and blocked == 0 and", "if capacity == 1 and"),
     "usual whatever the capacity": (WAITING, "if capacity == 1 and blocked == 0 and", "if blocked == 0 and"),
     "usual whatever the token": (WAITING, "or h_token == counter and h_weight", "or h_weight"),
-    "usual beside heavy waiters": (
-        WAITING,
-        "and not heavy and not others\n    and (h_request == ''",
-        "and not others\n    and (h_request == ''",
-    ),
-    "usual beside others": (
-        WAITING,
-        "and not heavy and not others\n    and (h_request == ''",
-        "and not heavy\n    and (h_request == ''",
-    ),
+    "usual beside others": (WAITING, " and not others and not barging", " and not barging"),
+    "usual beside waiters that may be passed": (WAITING, " and not others and not barging", " and not others"),
     "usual and told": (WAITING, "USUAL, h_told and 1 or 0, queued", "USUAL, 0, queued"),
     "usual with the last release forgotten": (WAITING, "#released, released, #h_request", "0, '', #h_request"),
 }
