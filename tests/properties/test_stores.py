@@ -283,8 +283,6 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "usual while blocked": (WAITING, "if capacity == 1 and blocked == 0 and", "if capacity == 1 and"),
     "usual whatever the capacity": (WAITING, "if capacity == 1 and blocked == 0 and", "if blocked == 0 and"),
     "usual whatever the token": (WAITING, "or h_token == counter and h_weight", "or h_weight"),
-    "usual beside others": (WAITING, " and not others and not barging", " and not barging"),
-    "usual beside waiters that may be passed": (WAITING, " and not others and not barging", " and not others"),
     "usual and told": (WAITING, "USUAL, h_told and 1 or 0, queued", "USUAL, 0, queued"),
     "usual with the last release forgotten": (WAITING, "#released, released, #h_request", "0, '', #h_request"),
 }
