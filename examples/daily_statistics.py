@@ -69,7 +69,9 @@ def count_wrong(folder: Path, day: int, node: str) -> None:
     if record["day"] < day:
         with (folder / "log.txt").open("a") as log:
             log.write(f"{record['day']}\n")
-        (folder / f"day-{record['day']}.json").write_text(json.dumps(record["counts"]))
+        ended = folder / f"ended.{node}"
+        ended.write_text(json.dumps(record["counts"]))
+        ended.replace(folder / f"day-{record['day']}.json")
         record = {"day": day, "counts": {}}
     record["counts"][node] = record["counts"].get(node, 0) + 1
     new = folder / f"record.{node}"

@@ -142,7 +142,9 @@ class Acquirer:
         if entry is None or entry.session != self._directory.session():
             return None
         contender.block = bool(request.lock_delay)  # also if this fails: an earlier session may have added a BLOCK
-        if contender.block and not _has_block(listing, request.request_id):
+        blocks = [each for each in listing.entries if each.kind is Kind.BLOCK and each.request_id == request.request_id]
+        if contender.block and not any(block.before == entry.order for block in blocks):
+            # One of an earlier entry of this request may have run out already, so it must not count for this entry.
             record = Record(
                 Kind.BLOCK,
                 request.request_id,
@@ -152,7 +154,7 @@ class Acquirer:
                 seconds(request.lock_delay),
                 text_of(contender),
             )
-            if not await self._directory.change(request.name, [], [record], until, entry):
+            if not await self._directory.change(request.name, blocks, [record], until, entry):
                 return None
         ttl = min(request.ttl, self._trust.trusted(entry, sent))
         if ttl < min(request.ttl, micros(self._directory.trust)) // 2:
@@ -206,10 +208,6 @@ class Acquirer:
                 owners = await self._inspector.owners(request.name, decision, until)
                 await self._inspector.tell_contended(request.name, decision, until)
                 return Busy(micros(AGAIN), owners)
-
-
-def _has_block(listing: Listing, request_id: str) -> bool:
-    return any(entry.kind is Kind.BLOCK and entry.request_id == request_id for entry in listing.entries)
 
 
 def _after(entries: Sequence[Entry]) -> int:
