@@ -195,6 +195,17 @@ def test_a_release_removes_the_block_of_an_earlier_session() -> None:
     assert drive(scene.directory.names("", scene.until)).names == []
 
 
+def test_who_joins_again_has_a_block_for_its_present_entry() -> None:
+    """The time of an earlier entry's BLOCK may be over already: the lock delay of the present one would not be kept."""
+    scene = Scene(SessionEndsAtTheBlock)
+    request = ask_of(lock_delay=1.0)
+    scene.hold(request)
+    listing = drive(scene.directory.look(request.name, scene.until))
+    (contender,) = (each for each in listing.entries if each.kind is Kind.CONTENDER)
+    (block,) = (each for each in listing.entries if each.kind is Kind.BLOCK)
+    assert block.before == contender.order
+
+
 class Ailing(ModelDirectory):
     """One that fails in a way that nobody foresaw, at first."""
 
