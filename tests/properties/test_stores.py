@@ -378,7 +378,11 @@ def test_a_request_whose_release_was_unsure_stays_refused_after_another_lease(
         return
     before, after = NOT_BURIED
     assert before in scripts.RELEASE.text
-    monkeypatch.setattr(redis_server, "source_of", lambda text: keeping_for_ever(text).replace(before, after))
+
+    def source(text: str) -> str:
+        return keeping_for_ever(text).replace(before, after)
+
+    monkeypatch.setattr(redis_server, "source_of", source)
     with pytest.raises(AssertionError):
         play()
 
