@@ -143,7 +143,7 @@ class Acquirer:
             return None
         contender.block = bool(request.lock_delay)  # also if this fails: an earlier session may have added a BLOCK
         blocks = [each for each in listing.entries if each.kind is Kind.BLOCK and each.request_id == request.request_id]
-        if contender.block and not any(block.before == entry.order for block in blocks):
+        if contender.block and not _has_block(blocks, entry):
             # One of an earlier entry of this request may have run out already, so it must not count for this entry.
             record = Record(
                 Kind.BLOCK,
@@ -208,6 +208,10 @@ class Acquirer:
                 owners = await self._inspector.owners(request.name, decision, until)
                 await self._inspector.tell_contended(request.name, decision, until)
                 return Busy(micros(AGAIN), owners)
+
+
+def _has_block(blocks: Sequence[Entry], contender: Entry) -> bool:
+    return any(block.before == contender.order for block in blocks)
 
 
 def _after(entries: Sequence[Entry]) -> int:
