@@ -536,8 +536,8 @@ class Client(_ClientBase):
 
     def close(self) -> None:
         """Release all leases, and stop. Idempotent."""
+        self._closed = True  # first, so that a thread that begins a session now finds it
         session, self._session = self._session, None
-        self._closed = True
         if session is not None:
             drive(session.close())
 
@@ -555,10 +555,13 @@ class Client(_ClientBase):
                 stacklevel=_stack_level(),
             )
         with self._beginning:
-            if self._session is None:
-                self._session = self._start(ThreadsRuntime())
+            session = self._session
+            if session is None:
+                session = self._session = self._start(ThreadsRuntime())
                 close_at_the_end(self)
-            return self._session
+                if self._closed:  # meanwhile, by another thread, which may not have seen the session
+                    self.close()
+            return session
 
     def __enter__(self) -> Self:
         return self
@@ -754,8 +757,8 @@ class AsyncClient(_ClientBase):
 
     async def close(self) -> None:
         """Release all leases, and stop. Idempotent. A cancellation does not stop it half-way."""
-        session, self._session = self._session, None
         self._closed = True
+        session, self._session = self._session, None
         if session is None:
             return
         if self._runtime is not None and self._runtime.is_current():
