@@ -13,7 +13,7 @@ import redis.asyncio
 from bench.harness import Bound, Report, Row, Size, interleave, ratios, spread
 from bench.redis import floor
 from bench.redis.contenders import ASYNCIO, LOOPS, TTL, UVLOOP, redis_server
-from bench.redis.floor import BareSocket, OwnScripts
+from bench.redis.floor import BareSocket, OwnScripts, granted_token
 from holdfast import AsyncClient, AsyncLock
 from tests.servers import RedisServer
 
@@ -116,7 +116,8 @@ def _bare(bare: BareSocket, tasks: int, seconds: float) -> Callable[[], float]:
         started, count = time.perf_counter(), 0
         while time.perf_counter() < started + seconds:
             granted = bare.send_to_all([each.acquire() for each in mine])
-            bare.send_to_all([each.release(reply[1]) for each, reply in zip(mine, granted, strict=True)])
+            tokens = [granted_token(reply) or 0 for reply in granted]
+            bare.send_to_all([each.release(token) for each, token in zip(mine, tokens, strict=True)])
             count += tasks
         return count / (time.perf_counter() - started)
 
