@@ -274,7 +274,7 @@ class Client(_ClientBase):
                 and will succeed the next time.
             reentrant: whether a thread (or task) that holds the lock may acquire it again: it gets another lease with
                 the same token, and the release of the last lease releases the name.
-            fair: False for throughput: whoever comes may take the lock when it is free, even while another client that
+            fair: False for throughput: a newcomer may take the lock when it is free, even while another client that
                 waits is being woken (barging). Locks of the same name with fair=True are never passed.
             fair_after: with fair=False, for how long, in seconds, a waiter may be passed: from then on the next release
                 hands the lock to the waiters in their order, so nobody starves.

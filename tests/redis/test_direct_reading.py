@@ -85,6 +85,14 @@ def lend(box: Mailbox, server: RedisServer) -> None:
     pytest.fail("the listener never lent its connection")
 
 
+def reading(box: Mailbox, name: bytes) -> threading.Thread:
+    """Start a thread that waits for a message, and return it once it reads the connection."""
+    reader = threading.Thread(target=box.wait, args=(name,))
+    reader.start()
+    wait_until(lambda: bool(box.direct._reader), "a thread that reads")
+    return reader
+
+
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a busy machine take its time between two waits."""
@@ -136,9 +144,7 @@ def test_a_thread_that_waits_beside_a_reader_hears_after_the_reader_has_left(red
     with mailbox(redis_server) as box:
         box.expect(b"early")
         box.expect(b"late")
-        reader = threading.Thread(target=box.wait, args=(b"early",))
-        reader.start()
-        wait_until(lambda: bool(box.direct._reader), "a thread that reads")
+        reader = reading(box, b"early")
         other = threading.Thread(target=box.wait, args=(b"late",))
         other.start()
         wait_until(lambda: bool(box.direct._blocked), "a thread that waits beside it")
@@ -163,9 +169,7 @@ def test_a_subscription_takes_the_connection_back(redis_server: RedisServer) -> 
     """The listener has to send something, while a thread reads."""
     with mailbox(redis_server) as box:
         box.expect(b"the last")
-        reader = threading.Thread(target=box.wait, args=(b"the last",))
-        reader.start()
-        wait_until(lambda: bool(box.direct._reader), "a thread that reads")
+        reader = reading(box, b"the last")
         box.driven.listen("another")
         box.send(redis_server, b"the last")
         reader.join(TEST_TIMEOUT)
@@ -177,9 +181,7 @@ def test_an_event_that_another_thread_sets_ends_the_wait(redis_server: RedisServ
     """So `close` and `Stop` wake a thread that reads."""
     with mailbox(redis_server) as box:
         event = box.expect(b"never sent")
-        reader = threading.Thread(target=box.wait, args=(b"never sent",))
-        reader.start()
-        wait_until(lambda: bool(box.direct._reader), "a thread that reads")
+        reader = reading(box, b"never sent")
         event.set()
         reader.join(TEST_TIMEOUT)
         assert not reader.is_alive()
@@ -210,6 +212,29 @@ def test_a_reader_that_is_interrupted_may_have_lost_a_message(
         box.exchange(redis_server, b"afterwards")
 
 
+@pytest.mark.usefixtures("long_lent")
+def test_a_reader_that_is_interrupted_when_it_leaves_still_lets_others_read(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the listener would wait for ever for a thread that no longer reads."""
+    with mailbox(redis_server) as box:
+        leave, calls = box.direct._leave, list[ThreadEvent]()
+
+        def interrupted_once(event: ThreadEvent) -> None:
+            calls.append(event)
+            if len(calls) == 1:
+                raise KeyboardInterrupt
+            leave(event)
+
+        monkeypatch.setattr(box.direct, "_leave", interrupted_once)
+        box.expect(b"the last")
+        box.send(redis_server, b"the last")
+        with pytest.raises(KeyboardInterrupt):
+            box.wait(b"the last")
+        assert not box.direct._reader
+        box.exchange(redis_server, b"afterwards")
+
+
 def _interrupted(connection: object) -> bool:
     raise KeyboardInterrupt
 
@@ -219,9 +244,7 @@ def test_a_connection_that_breaks_while_a_thread_reads_is_made_again(redis_serve
     """The thread goes on to wait, and hears of the gap."""
     with mailbox(redis_server) as box:
         box.expect(b"through")
-        reader = threading.Thread(target=box.wait, args=(b"through",))
-        reader.start()
-        wait_until(lambda: bool(box.direct._reader), "a thread that reads")
+        reader = reading(box, b"through")
         redis_server.command("CLIENT", "KILL", "TYPE", "pubsub")
         box.driven.ear.gap()
         box.send(redis_server, b"through")
@@ -276,9 +299,7 @@ def test_a_reader_that_leaves_without_a_word_is_noticed(
     with mailbox(redis_server) as box:
         box.expect(b"early")
         box.expect(b"late")
-        reader = threading.Thread(target=box.wait, args=(b"early",))
-        reader.start()
-        wait_until(lambda: bool(box.direct._reader), "a thread that reads")
+        reader = reading(box, b"early")
         wake = box.direct._wakeup_pipe.wake
         plant(box.direct)
         other = threading.Thread(target=box.wait, args=(b"late",))

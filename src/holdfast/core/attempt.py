@@ -61,7 +61,7 @@ WAITER_TTL = 4_000_000
 
 
 class AttemptPlan:
-    """What all attempts of one client for one spec have in common. The first attempt makes it."""
+    """The values that all attempts of one client for one spec share. The first attempt computes them."""
 
     __slots__ = ("access", "interval", "owner", "request_timeout", "shared", "shared_range", "ttl")
 

@@ -233,7 +233,10 @@ class CoreLease:
             raise self.loss()
 
     def begin_guard(self) -> None:
-        """Have the release end the lease in the store, whoever waits for it. Raises LeaseLost unless it is held."""
+        """Note that a guard was taken: the lease is not handed on, and its release ends it in the store.
+
+        Raises LeaseLost unless the lease is held.
+        """
         with self.mutex:  # so that a release finds this, or this finds the lease released
             self.guarded = True
         self.check()

@@ -147,8 +147,7 @@ class LocalQueues:
             if not lease.begin_release():
                 return False
             local_queue.lease = None
-            if self._queues.get(local_queue.key) is local_queue:
-                del self._queues[local_queue.key]
+            self._next_leader(local_queue)  # there is none, so this ends the queue
             self._access.renewer.discard_released(lease)
         return True
 

@@ -81,21 +81,16 @@ class Renewer:
         self._stopping = False
 
     def add(self, lease: CoreLease) -> None:
-        """Renew a lease from now on: note it, and plan its next renewal as `plan` does."""
-        request_id = lease.request.request_id
-        self._leases[request_id] = lease
-        wait = lease.schedule(self._runtime.random())
-        self._moved[request_id] = lease
-        if wait < self._pace:  # noqa: PLR1730 - min() costs more
-            self._pace = wait
-        if lease.due_at < self._looks_at or lease.valid_until < self._looks_at:
-            self._wake()
+        """Renew a lease from now on."""
+        self._leases[lease.request.request_id] = lease
+        self.plan(lease)
 
     def plan(self, lease: CoreLease) -> None:
         """Plan the next renewal of a lease. Wakes the renewer only if its own next look would be too late."""
         wait = lease.schedule(self._runtime.random())
         self._moved[lease.request.request_id] = lease
-        self._pace = min(self._pace, wait)
+        if wait < self._pace:  # noqa: PLR1730 - min() costs more
+            self._pace = wait
         if lease.due_at < self._looks_at or lease.valid_until < self._looks_at:
             self._wake()
 

@@ -43,7 +43,7 @@ class LockSpec:
     key: LocalQueueKey | None = field(init=False)
     """What all specs that share a local queue have in common; None if this spec uses no local queue."""
     plan: Any = field(default=None, init=False, repr=False, compare=False)
-    """What the attempts of one client compute from this spec only once: see `AttemptPlan` in attempt.py."""
+    """The values that the first attempt of a client computes from this spec: `AttemptPlan` in attempt.py."""
 
     def __post_init__(self) -> None:
         """Find the key, and the title of a spec without one."""

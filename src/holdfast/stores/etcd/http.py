@@ -189,7 +189,7 @@ class HttpConversation:
 
 
 class Head(NamedTuple):
-    """What the head of a reply tells."""
+    """The fields of a reply's head that its reader needs."""
 
     status: int
     date: str

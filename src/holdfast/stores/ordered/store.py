@@ -53,7 +53,7 @@ from holdfast.stores.ordered.tokens import RANGE
 log = logging.getLogger("holdfast")
 
 MESSAGES = frozenset({NotificationKind.CONTENDED, NotificationKind.REVOKED, NotificationKind.REVOCATION_REQUESTED})
-"""What clients tell each other."""
+"""The kinds of notifications that one client sends to another; the store sends the others."""
 
 CAPABILITIES = Capabilities(
     min_ttl=0.05,

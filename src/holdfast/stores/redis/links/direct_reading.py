@@ -37,7 +37,7 @@ _ROLE = "reader"
 
 
 class DirectReading:
-    """Who reads the connection of one listener. `wait` is for any thread, all else for the listener's."""
+    """Decides which thread reads the connection of one listener. Any thread calls `wait`, the listener's all else."""
 
     def __init__(
         self, now: Callable[[], float], take: Callable[[RedisConnection], bool], wakeup_pipe: WakeUpPipe
@@ -50,7 +50,7 @@ class DirectReading:
         """Wakes the thread that reads. Made when the connection is lent for the first time."""
         self._connection: RedisConnection | None = None
         self._ready: Poll | None = None
-        """What waits for the connection and for the pipe."""
+        """The poll of the thread that reads: for messages on the connection, and for a byte in the pipe."""
         self._reader: dict[str, object] = {}
         """The mark of the thread that reads, under one key, because `setdefault` is atomic."""
         self._lent = False
@@ -72,8 +72,10 @@ class DirectReading:
             if self._lent and self._reader.setdefault(_ROLE, event) is event and self._read(event, until):
                 return True
         finally:
-            self._waited_at = self._now()
-            self._leave(event)
+            try:
+                self._leave(event)
+            finally:
+                self._leave(event)  # again, in case the first call was interrupted
         try:
             self._blocked.append(event)
             if self._lent and _ROLE not in self._reader:
@@ -108,7 +110,7 @@ class DirectReading:
             event.when_set = None
 
     def _take_from(self, connection: RedisConnection) -> bool:
-        """Take what came; return False if the connection is broken."""
+        """Take the messages that came; return False if the connection is broken."""
         whole = False
         try:
             if self._take(connection):
@@ -125,7 +127,7 @@ class DirectReading:
     def _leave(self, event: ThreadEvent) -> None:
         """Let others read, if this thread did; the listener, if it has to."""
         if self._reader.get(_ROLE) is event:
-            self._read_at = self._now()
+            self._read_at = self._waited_at = self._now()
             self._reader.pop(_ROLE, None)
             if self._blocked or self._recalled:
                 self._wakeup_pipe.wake()
@@ -175,7 +177,7 @@ class DirectReading:
             raise self._broken
 
     def _prepare(self) -> None:
-        """Make what a reader needs: a pipe of its own, and for each connection what waits for both."""
+        """Make the pipe that wakes a reader, and for each connection the poll of both."""
         if self._reader_pipe is None:
             self._reader_pipe = WakeUpPipe()
         if self._ready is None and self._connection is not None:

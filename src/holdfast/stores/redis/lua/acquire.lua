@@ -68,7 +68,6 @@ if usual and wait and not vote and not barging and fair_after == 0 and h_request
     end
 end
 --@include acquire_passable
---@include run_id
 --@include state
 --@include queue
 

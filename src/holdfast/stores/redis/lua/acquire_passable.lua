@@ -35,12 +35,7 @@ if usual and fair_after > 0 and wait and not vote and capacity == 1 and weight =
             end
         end
         local late = expires < h_expires + delay + RETENTION / 2
-        if late then expires = h_expires + delay + RETENTION end
-        --@include write_state
-        if late then
-            call('PEXPIREAT', K, math.ceil(expires / 1000))
-            call('PEXPIREAT', Q, math.ceil(expires / 1000))
-        end
+        --@include write_grant
         return { 1, counter, ttl, queued > 0 and 1 or 0 }
     elseif place then
         local joined = before and before[W_JOINED] or now

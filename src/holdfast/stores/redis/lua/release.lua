@@ -81,15 +81,9 @@ if usual then
         end
     end
     local late = lasts and expires < h_expires + h_delay + RETENTION / 2
-    if late then expires = h_expires + h_delay + RETENTION end
-    --@include write_state
-    if late then -- the new lease would outlast the keys
-        call('PEXPIREAT', K, math.ceil(expires / 1000))
-        call('PEXPIREAT', Q, math.ceil(expires / 1000))
-    end
+    --@include write_grant
     return 1
 end
---@include run_id
 --@include push
 --@include release_passable
 --@include state

@@ -43,12 +43,7 @@ if alone and barging and #barging[4] == 2 and barging[4][2] == queued and expire
             h_request, h_channel, h_owner, h_told = '', '', '', false
             if not quiet then barging[2] = now + math.max(RETRY, now - it[W_JOINED]) end
         end
-        if late then expires = h_expires + h_delay + RETENTION end
-        --@include write_state
-        if late then -- the new lease would outlast the keys
-            call('PEXPIREAT', K, math.ceil(expires / 1000))
-            call('PEXPIREAT', Q, math.ceil(expires / 1000))
-        end
+        --@include write_grant
         return 1
     end
 end

@@ -7,6 +7,8 @@ local REQUEST, CHANNEL, OWNER, TOKEN, WEIGHT, TTL, DELAY, GRANTED, EXPIRES, TOLD
 -- release before `min_hold` has passed leaves one; a waiter for a vote that is notified has one until it asks.
 local PLACEHOLDER = '~'
 
+if not run_id then run_id = string.match(seen, ' (.*)$') end -- acquire and release may come without it
+
 local holders
 local lapsed -- the request ids of placeholders that ended
 local head -- of the queue

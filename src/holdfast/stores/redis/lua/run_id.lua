@@ -1,1 +1,0 @@
-if not run_id then run_id = string.match(seen, ' (.*)$') end
