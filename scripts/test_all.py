@@ -8,6 +8,7 @@ them on the default Python; and at last the models of the protocol.
     OTHER_PYTHONS="3.13"     which other versions to look for ("" for none)
     SEEDS=2000               how many seeds of each scenario are simulated
     JOBS=auto                how many processes run tests side by side
+    TESTED=1                 `make test` has just passed here: the default Python runs only what it left out
 
 Usage: python -m scripts.test_all [PYTEST_ARGUMENT...]   (from the top of the project, in its environment)
 """
@@ -123,7 +124,8 @@ def main(arguments: Sequence[str]) -> int:
             selection = [*jobs, "-m", "not thorough and not computing", *arguments]
             sessions.append(Session(f"python{version}", environment_for(version, python), selection))
             failed += [sessions[-1].title] if sessions[-1].failed() else []
-        sessions.append(Session("waiting", sys.executable, [*jobs, "-m", "not computing", *arguments]))
+        selection = "not computing and thorough" if os.environ.get("TESTED") else "not computing"
+        sessions.append(Session("waiting", sys.executable, [*jobs, "-m", selection, *arguments]))
         failed += [session.title for session in (sessions[-1], sessions[0]) if session.failed()]
     finally:
         for session in sessions:
