@@ -27,12 +27,12 @@ from holdfast.contracts.messages import (
 )
 from holdfast.contracts.runtime import Event, Runtime
 from holdfast.contracts.store import Capabilities
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
+from holdfast.errors import OutcomeUnknown
 from holdfast.outcome import Outcome
 from holdfast.stores.redis.channels import RedisChannels
 from holdfast.stores.redis.key_scans import KeyScans
 from holdfast.stores.redis.links import wire
-from holdfast.stores.redis.links.link import RedisHearing, RedisReply, ReplyError, Word
+from holdfast.stores.redis.links.link import RedisHearing, RedisReply, Word
 from holdfast.stores.redis.links.wire import RequestTemplate, number
 from holdfast.stores.redis.lua import codec, scripts
 from holdfast.stores.redis.lua.messagepack import pack
@@ -56,7 +56,7 @@ class RedisStore:
         self._channel = runtime.new_id()
         self._deliver: Callable[[Notification], None] = _ignore
         servers = self._servers = RedisServers(deployment, runtime, RedisHearing(self._heard, self._missed))
-        self._links, self._topology = servers.links, servers.topology
+        self._links = servers.links
         channels = self._channels = RedisChannels(runtime, servers, self._channel, self._missed)
         self._runner = ScriptRunner(servers, channels, rules.replicas)
         self._clustered = servers.topology.clustered
@@ -108,21 +108,12 @@ class RedisStore:
             return await self._acquire_replicated(request, numbers + request_id, until)
         runner, shared = self._runner, request.shared
         template = None if shared is None else shared.kept
-        if (
-            not isinstance(template, RequestTemplate)
-            or template.length != len(request_id)
-            or template.seen is not runner.seen.get(template.marker)
-        ):
+        if not isinstance(template, RequestTemplate) or not template.fits(request_id, runner.seen):
             fields = codec.request_fields(request, self._rules.guard, self._bound, sharded=self._clustered)
             template = runner.template(scripts.ACQUIRE, request.name, fields, len(numbers), len(request_id))
             if shared is not None:
                 shared.kept = template
-        address = self._topology.known or await runner.find(request.name, until)
-        link = self._links.get(address) or self._servers.link(address)
-        try:
-            value = await link.run_request(template, request_id, numbers, until)
-        except (ReplyError, StoreUnavailable) as error:
-            value = await runner.recover(error, address, template, request_id, numbers, until)
+        value = await runner.run_request(template, request.name, request_id, numbers, until)
         if type(value) is int:
             return Granted(value, request.ttl)
         return codec.granted_or(runner.without_generation(template, value), request)
@@ -177,24 +168,14 @@ class RedisStore:
         numbers = codec.release_numbers(release.unsure, release.token, release.keep)
         runner, request_id = self._runner, release.request_id.encode()
         template = self._templates.get(release.name)
-        if (
-            template is None
-            or template.length != len(request_id)
-            or template.seen is not runner.seen.get(template.marker)
-        ):
+        if template is None or not template.fits(request_id, runner.seen):
             if len(self._templates) >= MOST_TEMPLATES:
                 self._templates.clear()
             template = runner.template(
                 scripts.RELEASE, release.name, self._release_fields, len(numbers), len(request_id)
             )
             self._templates[release.name] = template
-        address = self._topology.known or await runner.find(release.name, until)
-        link = self._links.get(address) or self._servers.link(address)
-        try:
-            value = await link.run_request(template, request_id, numbers, until)
-        except (ReplyError, StoreUnavailable) as error:
-            value = await runner.recover(error, address, template, request_id, numbers, until)
-        return codec.outcome_of(value)
+        return codec.outcome_of(await runner.run_request(template, release.name, request_id, numbers, until))
 
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
         """Renew a batch of leases in one step; in a Cluster in one step per name."""

@@ -7,7 +7,7 @@ command that it does not know; this file cuts them off.
 import os
 import re
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 import hiredis
@@ -86,6 +86,10 @@ class RequestTemplate:
         self._seen = seen or b""
         constant = _pack((fields, self._seen)).partition(b"\r\n")[2]
         self._middle = b"\r\n%b$%d\r\n" % (constant, numbers + length)
+
+    def fits(self, request_id: bytes, seen: Mapping[Word, bytes]) -> bool:
+        """Tell whether a request id has the length that was packed, and the generation is still the one in `seen`."""
+        return self.length == len(request_id) and self.seen is seen.get(self.marker)
 
     def packed(self, request_id: bytes, numbers: bytes, run_id: bytes) -> bytes:
         """Return the call for one request to the process with a run id, which is left out if the generation has it."""
