@@ -107,7 +107,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description="Measure Holdfast's locks in turns with their floors and with other locks.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(BENCHES)}; all by default")
-    parser.add_argument("--quick", action="store_true", help="measure fewer and shorter rounds, for five minutes")
+    parser.add_argument("--quick", action="store_true", help="measure fewer and shorter rounds")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a bound was missed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures to FILE")
     parser.add_argument("--write", type=Path, metavar="FILE", help="also write a page in Markdown to FILE")

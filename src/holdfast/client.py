@@ -21,6 +21,7 @@ from holdfast.contracts.store import StoreSource
 from holdfast.core.access import FairnessBudget, Settings
 from holdfast.core.events import LockEvent
 from holdfast.core.session import NO_LINGER, NO_TOKENS, Session
+from holdfast.entering import EnteredByAsyncWith, EnteredByWith
 from holdfast.errors import BlockedEventLoop, UsageError, Wait
 from holdfast.primitives.lock import AsyncLock, Lock
 from holdfast.primitives.options import (
@@ -230,7 +231,7 @@ class _ClientBase:
         return view
 
 
-class Client(_ClientBase):
+class Client(EnteredByWith, _ClientBase):
     """Locks for threads. All threads can share a client; close it, or use it with `with`, to stop its own threads.
 
     The first operation starts two daemon threads: the channel, which receives notifications from the store, and the
@@ -572,7 +573,7 @@ class Client(_ClientBase):
         self.close()
 
 
-class AsyncClient(_ClientBase):
+class AsyncClient(EnteredByAsyncWith, _ClientBase):
     """Locks for asyncio. Belongs to the event loop that first uses it; close it, or use it with `async with`.
 
     The first operation starts one task, the renewer, which renews all leases in the background. If the event loop is

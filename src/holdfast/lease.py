@@ -10,13 +10,14 @@ import weakref
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Never, Protocol, Self, TypeVar, cast, overload
 
 from holdfast.contracts.deadlines import seconds
 from holdfast.contracts.owner_metadata import read_metadata
 from holdfast.contracts.runtime import Runtime
 from holdfast.core.lease import FORKED, OVER, CoreLease, LeaseState
 from holdfast.core.session import Session
+from holdfast.entering import EnteredByAsyncWith, EnteredByWith
 from holdfast.errors import ForkedLeaseError, LeaseLost, UsageError
 from holdfast.fence import FENCES
 from holdfast.guard import Guard, Guarding
@@ -256,7 +257,7 @@ class Enterable(Protocol):
 E_co = TypeVar("E_co", bound=Enterable, covariant=True)
 
 
-class Acquiring(Coroutine[Any, Any, E_co]):
+class Acquiring(EnteredByAsyncWith, Coroutine[Any, Any, E_co]):
     """An acquisition in asyncio: await it for the lease, or enter the lease at once by `async with`."""
 
     __slots__ = ("_acquisition", "_lease")
@@ -264,6 +265,13 @@ class Acquiring(Coroutine[Any, Any, E_co]):
     def __init__(self, acquisition: Coroutine[Any, Any, E_co]) -> None:
         """Wrap the coroutine that acquires."""
         self._acquisition = acquisition
+
+    if not TYPE_CHECKING:  # a type checker finds this mistake by itself
+
+        def __getattr__(self, word: str) -> Never:
+            """Raise AttributeError, which says that the acquisition must be awaited before it is used as a lease."""
+            advice = ": await it first, as in `lease = await lock.acquire()`" if hasattr(AsyncLease, word) else ""
+            raise AttributeError(f"an acquisition has no attribute {word!r}{advice}", name=word, obj=self)
 
     def __await__(self) -> Generator[Any, Any, E_co]:
         return self._acquisition.__await__()
@@ -290,7 +298,7 @@ class Acquiring(Coroutine[Any, Any, E_co]):
         await self._lease.__aexit__(kind, error, trace)
 
 
-class Lease(LeaseBase):
+class Lease(EnteredByWith, LeaseBase):
     """A lease of a lock of a `Client`. Use it with `with`, or call `release()`."""
 
     __slots__ = ("__weakref__",)
@@ -381,7 +389,7 @@ class Lease(LeaseBase):
             self._raise_if_lost(outcome, error)
 
 
-class AsyncLease(LeaseBase):
+class AsyncLease(EnteredByAsyncWith, LeaseBase):
     """A lease of a lock of an `AsyncClient`. Use it with `async with`, or await `release()`."""
 
     __slots__ = ("__weakref__", "_guard")

@@ -108,7 +108,10 @@ def test_a_command_does_not_import_asyncio(arguments: tuple[str, ...], bare: Bar
     ("arguments", "told"),
     [
         (("show", "a", "redis://:hidden@host"), "there is no argument (a URL). See `holdfast show --help`."),
-        (("ls", "--ur", "redis://:hidden@host"), "there is no option --ur. See `holdfast ls --help`."),
+        (
+            ("ls", "--ur", "redis://:hidden@host"),
+            "there is no option --ur. Did you mean --url? See `holdfast ls --help`.",
+        ),
         (("ls", "--json=redis://:hidden@host"), "argument --json: ignored explicit argument"),
         (("wait", "a", "-w", "redis://:hidden@host"), "argument -w/--timeout: (a URL) is not a number."),
         (("wait", "a", "-w", "-1"), "argument -w/--timeout: '-1' is not at least 0."),
@@ -124,6 +127,19 @@ def test_a_command_does_not_import_asyncio(arguments: tuple[str, ...], bare: Bar
         (("relase", "a"), "there is no command 'relase'. Did you mean `holdfast release`?"),
         (("job", "puase", "a"), "there is no command 'job puase'. Did you mean `holdfast job pause`?"),
         (("--bogus",), "there is no option '--bogus'. See `holdfast --help`."),
+        (("--url", "redis://:hidden@host", "ls"), "an option stands after the command, as in `holdfast ls --url ...`."),
+        (("--json", "ls"), "an option stands after the command, as in `holdfast ls --json ...`."),
+        (("run", "a", "--unfiar", "--", "true"), "there is no option --unfiar. Did you mean --unfair? See"),
+        (("run", "a", "--nope", "--", "true"), "there is no option --nope. See `holdfast run --help`."),
+        (
+            ("run", "a", "--tiemout=redis://:hidden@host", "--", "true"),
+            "no option --tiemout. Did you mean --timeout? See",
+        ),
+        (("run", "a", "ls", "-l"), "there is no option -l. Write `--` before the command. See"),
+        (
+            ("run", "a", "--unfair", "--url", "etcd://127.0.0.1:1", "--", "true"),
+            "--unfair is not available: this store",
+        ),
         (("schema", "oracle"), "'oracle' is none of postgresql, mysql, sqlite."),
         (("schema", "postgresql://me:hidden@host/base"), "(a URL) is none of postgresql, mysql, sqlite."),
     ],

@@ -26,6 +26,7 @@ from holdfast import (
     StoreUnavailable,
     UnknownArgument,
 )
+from holdfast.runtimes.threads import drive
 from holdfast.stores.memory import MemoryTable, memory_source
 from tests import virtual
 from tests.core.test_losses import Broken
@@ -158,6 +159,11 @@ CALLS: dict[str, tuple[Callable[[Any], object], str]] = {
     "max_ttl": (lambda client: client.lock("name", max_ttl=99), "belongs to the URL of a Redis.*max_ttl=300"),
     "timeout of a side": (lambda client: client.rwlock("name").read(timeout=1), "read.. .* lock.acquire.timeout"),
     "nonsense of a side": (lambda client: client.rwlock("name").write(xyzzy=1), "write.. .* it takes none"),
+    "earlier name of an option": (lambda client: type(client)("memory://", turn_count=5), "use fairness_count"),
+    "earlier name of a time": (lambda client: type(client)("memory://", turn_time=0.1), "use fairness_time"),
+    "unfair": (lambda client: client.lock("name", unfair=True), "'unfair': give the lock fair=False"),
+    "barging": (lambda client: client.lock("name", barging=True), "'barging': give the lock fair=False"),
+    "fair semaphore": (lambda client: client.semaphore("name", 3, fair=False), "belongs to client.lock.name, fair="),
     "client's owner": (lambda client: type(client)("memory://", ownr="me"), "did you mean owner?"),
 }
 
@@ -196,6 +202,83 @@ def test_what_other_libraries_have_in_a_lock_is_found(attribute: str, form: str)
     assert not hasattr(client.lock("name"), "release")
     with pytest.raises(AttributeError, match=said):
         use(client)
+
+
+ENTERED: dict[str, Callable[[Any], Any]] = {
+    "client": lambda client: client,
+    "lock": lambda client: client.lock("name"),
+    "reentrant": lambda client: client.lock("name", reentrant=True),
+    "semaphore": lambda client: client.semaphore("name", 3),
+    "side": lambda client: client.rwlock("name").read(),
+    "multilock": lambda client: client.multilock(["name"]),
+}
+
+
+@pytest.mark.parametrize("kind", ENTERED)
+def test_the_error_of_the_wrong_with_names_the_right_one(kind: str) -> None:
+    """A TypeError, as everywhere in Python. Nothing is acquired."""
+    client = client_in_memory()
+    with pytest.raises(TypeError, match="entered by `with`, not by `async with`; for asyncio, use AsyncClient"):
+        drive(entered(ENTERED[kind](client)))
+    with pytest.raises(TypeError, match="entered by `async with`, not by `with`; for threads, use Client"):
+        enter(ENTERED[kind](AsyncClient(store=virtual.source())))
+    assert client.inspect("name").holders == []
+
+
+NEVER_ENTERED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "rwlock": (
+        lambda client: client.rwlock("name"),
+        r"enters an? (Async)?RWLock: enter its read\(\) or its write\(\)$",
+    ),
+    "election": (lambda client: client.election("name"), r"enters an (Async)?Election: enter its campaign\(\)$"),
+}
+
+
+@pytest.mark.parametrize("kind", NEVER_ENTERED)
+def test_what_no_with_enters_says_what_to_enter(kind: str) -> None:
+    """A reader/writer lock has two sides, and an election a campaign, for threads and asyncio alike."""
+    make, said = NEVER_ENTERED[kind]
+    for client in (client_in_memory(), AsyncClient(store=virtual.source())):
+        with pytest.raises(TypeError, match=said):
+            enter(make(client))
+        with pytest.raises(TypeError, match=said):
+            drive(entered(make(client)))
+
+
+def test_a_lease_and_an_acquisition_say_how_to_enter_them() -> None:
+    """A lease of asyncio is entered by `async with`; an acquisition is awaited before it is used as a lease."""
+
+    async def main() -> None:
+        async with AsyncClient(store=virtual.source()) as client:
+            acquisition = client.lock("name").acquire()
+            for word in ("token", "release", "check"):
+                with pytest.raises(AttributeError, match=f"'{word}': await it first, as in `lease = await"):
+                    getattr(acquisition, word)
+            with pytest.raises(TypeError, match="entered by `async with`"):
+                enter(acquisition)
+            lease = await acquisition
+            with pytest.raises(TypeError, match="entered by `async with`"):
+                enter(lease)
+            await lease.release()
+
+    virtual.run(main)
+    with client_in_memory() as client:
+        lease = client.lock("name").acquire()
+        with pytest.raises(TypeError, match="entered by `with`"):
+            drive(entered(lease))
+        lease.release()
+
+
+def enter(wrong: Any) -> None:  # noqa: ANN401 - the very mistake that a type checker finds
+    """Enter an object by `with`."""
+    with wrong:
+        pass
+
+
+async def entered(wrong: Any) -> None:  # noqa: ANN401
+    """Enter an object by `async with`."""
+    async with wrong:
+        pass
 
 
 # -- locked ------------------------------------------------------------------------------------------------------

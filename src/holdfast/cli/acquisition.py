@@ -13,6 +13,7 @@ from holdfast.client import Client
 from holdfast.errors import LeaseLost, UsageError
 from holdfast.lease import Lease as OneLease
 from holdfast.primitives.multilock import MultiLease
+from holdfast.primitives.options import UNFAIR
 
 Lease = OneLease | MultiLease
 
@@ -77,7 +78,10 @@ class CommandOptions:
             sides = client.rwlock(name, ttl, timeout, lock_delay=delay, max_hold=most, min_hold=least)
             return sides.read() if self.shared else sides.write()
         fair = not self.unfair
-        return client.lock(name, ttl, timeout, lock_delay=delay, max_hold=most, min_hold=least, fair=fair)
+        try:
+            return client.lock(name, ttl, timeout, lock_delay=delay, max_hold=most, min_hold=least, fair=fair)
+        except UsageError as error:
+            raise UsageError(str(error).replace(UNFAIR, "--unfair")) from error
 
     def _of_several(self, client: Client, refused: Sequence[str]) -> AnyLock:
         if refused:

@@ -77,6 +77,12 @@ def _find(words: Sequence[str]) -> tuple[Command, Sequence[str]]:
     command = ALL.get(name)
     if command is not None:
         return command, words[count:]
+    behind = next((word for word in words if word in ALL), None)
+    if behind and words[0].startswith("-"):
+        option = words[0].partition("=")[0]
+        raise UsageError(
+            f"an option stands after the command, as in `holdfast {behind} {option} ...`. See `holdfast --help`."
+        )
     near = difflib.get_close_matches(name, ALL, 1)
     hint = f" Did you mean `holdfast {near[0]}`?" if near else ""
     group = f" {words[0]}" if count > 1 else ""

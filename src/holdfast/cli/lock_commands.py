@@ -54,7 +54,10 @@ def _add_lock_options(parser: Parser) -> None:
         metavar="N",
         help="Hold one of so many permits. All users of the name give the same number.",
     )
-    text = "For throughput: take a free name before others that use --unfair, too, until they have waited for 0.1 s."
+    text = (
+        "For throughput, without a strict order: take a free name even if others that use --unfair have waited for it, "
+        "each for less than 0.1 s."
+    )
     add_flag(parser, "--unfair", text=text)
     add_seconds(parser, "--max-hold", text="After how long the lease is lost, even if it is renewed.")
     add_seconds(

@@ -4,6 +4,7 @@ It stands on argparse, so that the command needs no package but Holdfast.
 """
 
 import argparse
+import difflib
 import re
 import shutil
 import textwrap
@@ -40,7 +41,13 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise a UsageError that says which help to read. It shows no URL, for a URL may contain a password."""
-        raise UsageError(f"{A_URL.sub('(a URL)', message)}. See `{self.prog} --help`.")
+        end = "" if message.endswith("?") else "."
+        raise UsageError(f"{A_URL.sub('(a URL)', message)}{end} See `{self.prog} --help`.")
+
+    def nearest(self, words: Sequence[str]) -> str:
+        """Return a hint at the option that the first option among some words resembles; empty if there is none."""
+        near = difflib.get_close_matches(first_option(words), self._option_string_actions, 1, 0.75)
+        return f". Did you mean {near[0]}?" if near else ""
 
     def format_help(self) -> str:
         """Return the help, in the width of the terminal."""
@@ -105,18 +112,20 @@ class Command:
             options, rest = parser.parse_known_intermixed_args(words)
             options.after_dashes = after
         if rest:
-            parser.error(_left_over(rest) + (". Write `--` before the command" if self.dashes else ""))
+            hint = parser.nearest(rest) or (". Write `--` before the command" if self.dashes and after is None else "")
+            parser.error(_left_over(rest) + hint)
         return options
 
 
 def _left_over(words: Sequence[str]) -> str:
     """Say what is wrong with words that nobody understands. A word may be a URL with a password."""
-    option = next((word for word in words if word.startswith("-")), None)
-    return (
-        f"there is no argument {shown(words[0])}"
-        if option is None
-        else f"there is no option {option.partition('=')[0]}"
-    )
+    option = first_option(words)
+    return f"there is no option {option}" if option else f"there is no argument {shown(words[0])}"
+
+
+def first_option(words: Iterable[str]) -> str:
+    """Return the first option among some words, without its value; empty if there is none."""
+    return next((word.partition("=")[0] for word in words if word.startswith("-")), "")
 
 
 def shown(word: str) -> str:

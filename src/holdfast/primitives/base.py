@@ -22,6 +22,7 @@ from holdfast.core.lease import CoreLease, LeaseState
 from holdfast.core.session import Session
 from holdfast.core.spec import LockSpec
 from holdfast.core.stop import Stop
+from holdfast.entering import EnteredByAsyncWith, EnteredByWith
 from holdfast.errors import LeaseLost, LockTimeout, UsageError
 from holdfast.escaping import escape, shown
 from holdfast.lease import Acquiring, AsyncLease, Lease
@@ -304,7 +305,7 @@ def _list(owners: Sequence[str]) -> str:
     return " and ".join(names) or "nobody by now"
 
 
-class BlockingLockBase(LockBase):
+class BlockingLockBase(EnteredByWith, LockBase):
     """The base of all locks of a `Client`."""
 
     _takes: tuple[str, ...] = ("timeout", "stop")
@@ -437,7 +438,7 @@ class BlockingLockBase(LockBase):
         return locked_or_skipped
 
 
-class AsyncLockBase(LockBase):
+class AsyncLockBase(EnteredByAsyncWith, LockBase):
     """The base of all locks of an `AsyncClient`."""
 
     def __init__(

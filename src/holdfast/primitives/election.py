@@ -19,6 +19,7 @@ from holdfast.core.lease import CoreLease
 from holdfast.core.session import Session
 from holdfast.core.spec import LockSpec
 from holdfast.core.stop import Stop
+from holdfast.entering import NeverEntered
 from holdfast.errors import StoreError, StoreUnavailable, UsageError
 from holdfast.lease import Acquiring, AsyncLease, Lease
 from holdfast.outcome import Outcome
@@ -221,10 +222,11 @@ class AsyncObservation(_ObservationBase):
 T = TypeVar("T", Leadership, AsyncLeadership)
 
 
-class _ElectionBase(LockBase, Generic[T]):
+class _ElectionBase(NeverEntered, LockBase, Generic[T]):
     """The part of an election that is the same for threads and asyncio."""
 
     _kind = "an election"
+    _enter_instead = "campaign()"
     _advice = "This candidate leads already: publish() another value, or resign() first, or give a timeout."
 
     def __init__(self, client: Sessions, name: str, options: LockOptions) -> None:

@@ -20,6 +20,7 @@ from holdfast.core.lease import FORKED, CoreLease, LeaseState
 from holdfast.core.multi_acquire import LeaseGroup, Missed, acquire_all
 from holdfast.core.session import Session
 from holdfast.core.stop import Stop
+from holdfast.entering import EnteredByAsyncWith, EnteredByWith
 from holdfast.errors import ForkedLeaseError, LeaseLost, LockTimeout, UsageError
 from holdfast.lease import NO_TOKENS, Acquiring, AsyncLoss, Loss, raise_or_note
 from holdfast.outcome import Outcome
@@ -124,7 +125,7 @@ class _MultiLeaseBase:
             group.session.background_releases.add(group.release, ", ".join(self._names))
 
 
-class MultiLease(_MultiLeaseBase):
+class MultiLease(EnteredByWith, _MultiLeaseBase):
     """The lease of all names of a `MultiLock`. Use it with `with`, or call `release()`."""
 
     __slots__ = ("__weakref__",)
@@ -177,7 +178,7 @@ class MultiLease(_MultiLeaseBase):
         self._raise_if_lost(outcome, error)
 
 
-class AsyncMultiLease(_MultiLeaseBase):
+class AsyncMultiLease(EnteredByAsyncWith, _MultiLeaseBase):
     """The lease of all names of an `AsyncMultiLock`. Use it with `async with`, or await `release()`."""
 
     __slots__ = ("__weakref__", "_guard")
@@ -307,7 +308,7 @@ def _in_order(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(given, key=str.encode))
 
 
-class MultiLock(_MultiLockBase):
+class MultiLock(EnteredByWith, _MultiLockBase):
     """A multilock of a `Client`: use it with `with`, as a decorator, or by calling `acquire`.
 
     Made by `Client.multilock`.
@@ -400,7 +401,7 @@ class MultiLock(_MultiLockBase):
         return locked
 
 
-class AsyncMultiLock(_MultiLockBase):
+class AsyncMultiLock(EnteredByAsyncWith, _MultiLockBase):
     """A multilock of an `AsyncClient`: use it with `async with`, as a decorator, or by calling `acquire`.
 
     Made by `AsyncClient.multilock`.

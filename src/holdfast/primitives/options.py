@@ -74,9 +74,12 @@ MEANT = {
     **dict.fromkeys(("thread_local", "thread_id"), _OBJECT),
     **dict.fromkeys(("id", "identifier", "client_id", "holder"), _OWNER),
     **dict.fromkeys(("prefix", "key_prefix"), _NAMESPACE),
+    **dict.fromkeys(("unfair", "barging"), "give the lock fair=False"),
+    "turn_count": "use fairness_count",
+    "turn_time": "use fairness_time",
     **dict.fromkeys(("value", "limit", "max_leases", "count", "maxsize"), _PERMITS),
 }
-"""The advice for keywords of other libraries: redis-py, python-redis-lock, Redlock, Redisson, filelock, kazoo."""
+"""The advice for earlier names, and for keywords of other libraries: redis-py, Redlock, Redisson, filelock, kazoo."""
 
 ELSEWHERE = {
     "ttl": "client.lock(name, ttl=...)",
@@ -193,6 +196,10 @@ class LockOptions:
             )
 
 
+UNFAIR = "fair=False"
+"""What the error of a store that serves waiters in its own order calls the option. The command line replaces it."""
+
+
 @dataclass(slots=True, frozen=True, kw_only=True)
 class PlainLockOptions(LockOptions):
     """The options of a lock that has one holder at a time, checked. All times in seconds."""
@@ -213,7 +220,7 @@ class PlainLockOptions(LockOptions):
         check_duration(self.fair_after, "fair_after")
         if not self.fair and not able.barging:
             message = (
-                "fair=False is not available: this store decides itself in which order it serves waiters. Make the "
+                f"{UNFAIR} is not available: this store decides itself in which order it serves waiters. Make the "
                 "lock without it, or use another store, such as redis://host."
             )
             raise UsageError(message)

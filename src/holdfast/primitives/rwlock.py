@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, TypeVar, cast
 from holdfast.contracts.limits import EVERYBODY
 from holdfast.core.spec import LockSpec
 from holdfast.core.stop import Stop
+from holdfast.entering import NeverEntered
 from holdfast.errors import SelfDeadlock, UsageError
 from holdfast.lease import Acquiring, AsyncLease, Lease
 from holdfast.primitives.base import (
@@ -192,8 +193,10 @@ class AsyncSide(AsyncLockBase, Generic[A]):
         return made
 
 
-class _Sides(Generic[R, W]):
+class _Sides(NeverEntered, Generic[R, W]):
     """The two sides of one name."""
+
+    _enter_instead = "read() or its write()"
 
     def __init__(self, read: R, write: W) -> None:
         self._read = read
