@@ -278,7 +278,7 @@ class Client(EnteredByWith, _ClientBase):
             fair: False for throughput: a newcomer may take the lock when it is free, even while another client that
                 waits is being woken (barging). Locks of the same name with fair=True are never passed.
             fair_after: with fair=False, for how long, in seconds, a waiter may be passed: from then on the next release
-                hands the lock to the waiters in their order, so nobody starves.
+                hands the lock to the waiters in their order, so nobody starves (default: 0.1).
 
         Raises UsageError if a value is not allowed.
         """

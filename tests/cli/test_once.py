@@ -71,7 +71,7 @@ def test_what_cannot_be_run_has_failed(here: Here, client: holdfast.Client, tmp_
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("once", "report", "--", "true"), 'give either window="hourly"'),
+        (("once", "report", "--", "true"), "give either --window or --key"),
         (("once", "report", "--window", "sometimes", "--", "true"), "'sometimes' is no window"),
         (("once", "report", "--window", "hourly", "--key", "1", "--", "true"), "either"),
         (("once", "report", "--window", "hourly"), "there is no command to run"),

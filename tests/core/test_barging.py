@@ -119,5 +119,7 @@ def test_values_that_are_not_allowed_are_refused() -> None:
     with Client("memory://") as client:
         with pytest.raises(UsageError, match="fair_after must be a number of seconds"):
             client.lock("name", fair=False, fair_after=-1.0)
+        with pytest.raises(UsageError, match="give fair=False"):
+            client.lock("name", fair_after=1.0)
         with pytest.raises(UsageError, match="fair"):
             client.semaphore("name", 2, fair=False)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]

@@ -13,7 +13,7 @@ from holdfast.cli.wakeups import Wakeups
 from holdfast.client import DEFAULT_TTL, Client
 from holdfast.contracts.deadlines import seconds as of_micros
 from holdfast.core.lease import CoreLease
-from holdfast.errors import StoreError
+from holdfast.errors import StoreError, UsageError
 from holdfast.escaping import shown
 from holdfast.jobs.once import Begun, JobSpec, Once, Verdict
 from holdfast.jobs.record import SUPERSEDED, JobStatus
@@ -40,6 +40,8 @@ class OnceOptions:
 
     def spec(self, client: Client) -> JobSpec:
         """Return the job. Raises UsageError if an option is wrong."""
+        if (self.window is None) == (self.key is None):
+            raise UsageError("a job runs once in each window or once for a key: give either --window or --key")
         every: object = self.window
         if self.window is not None and self.window.replace(".", "", 1).isdecimal():
             every = float(self.window) if "." in self.window else int(self.window)

@@ -196,6 +196,9 @@ class LockOptions:
             )
 
 
+FAIR_AFTER = 0.1
+"""For how many seconds a waiter with fair=False may be passed, if the lock does not say."""
+
 UNFAIR = "fair=False"
 """What the error of a store that serves waiters in its own order calls the option. The command line replaces it."""
 
@@ -207,17 +210,22 @@ class PlainLockOptions(LockOptions):
     linger: float = 0.0
     reentrant: bool = False
     fair: bool = True
-    fair_after: float = 0.1
+    fair_after: float | None = None
 
     def bound(self) -> int:
         """Return for how many microseconds a request may be passed by others and may pass them; 0 if it is fair."""
-        return 0 if self.fair else micros(self.fair_after)
+        return 0 if self.fair else micros(FAIR_AFTER if self.fair_after is None else self.fair_after)
 
     def check(self, able: Capabilities) -> "PlainLockOptions":
         """Return self if a store with these capabilities allows every value; else raise UsageError."""
         LockOptions.check(self, able)
         check_duration(self.linger, "linger")
-        check_duration(self.fair_after, "fair_after")
+        if self.fair_after is not None:
+            check_duration(self.fair_after, "fair_after")
+            if self.fair:
+                raise UsageError(
+                    "fair_after says for how long a waiter may be passed: give fair=False, or leave it out"
+                )
         if not self.fair and not able.barging:
             message = (
                 f"{UNFAIR} is not available: this store decides itself in which order it serves waiters. Make the "
