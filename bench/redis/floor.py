@@ -126,6 +126,8 @@ def granted_token(reply: Any) -> int | None:  # noqa: ANN401 - as a script retur
     """Return the token in a reply of `acquire`, or None if that is no grant."""
     if isinstance(reply, int):
         return reply
+    if isinstance(reply, bytes):
+        return None
     return int(reply[1]) if reply[0] == GRANTED else None
 
 

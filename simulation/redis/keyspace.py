@@ -16,7 +16,7 @@ WRONGTYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
 NOT_AN_INTEGER = "ERR value is not an integer or out of range"
 NOT_A_FLOAT = "ERR value is not a valid float"
 SYNTAX = "ERR syntax error"
-WRITES = frozenset({b"SET", b"HSET", b"HSETNX", b"HDEL", b"ZADD", b"ZREM", b"ZPOPMIN", b"PEXPIREAT", b"DEL"})
+WRITES = frozenset({b"SET", b"HSET", b"HDEL", b"ZADD", b"ZREM", b"ZPOPMIN", b"PEXPIREAT", b"DEL"})
 
 
 class SortedSet:
@@ -77,7 +77,6 @@ class Keyspace:
             b"SET": self._set,
             b"HGET": self._hget,
             b"HSET": self._hset,
-            b"HSETNX": self._hsetnx,
             b"HDEL": self._hdel,
             b"ZADD": self._zadd,
             b"ZREM": self._zrem,
@@ -179,10 +178,6 @@ class Keyspace:
         self.effects.append((b"HSET", key, name, value, *more))
         return len(fields) - before
 
-    def _hsetnx(self, key: bytes, name: bytes, value: bytes) -> Reply:
-        fields = self._hash(key)
-        return 0 if fields is not None and name in fields else self._hset(key, name, value)
-
     def _hdel(self, key: bytes, name: bytes, *more: bytes) -> Reply:
         fields, removed = self._hash(key), 0
         if fields is None:
@@ -203,9 +198,15 @@ class Keyspace:
             raise ReplyError(WRONGTYPE)
         return value
 
-    def _zadd(self, key: bytes, score: bytes, member: bytes) -> Reply:
+    def _zadd(self, key: bytes, *words: bytes) -> Reply:
+        only_new = words[:1] == (b"NX",)
+        if len(words) != 2 + only_new:
+            raise TypeError
+        score, member = words[-2:]
         number = _float(score)
         members = self._zset(key)
+        if only_new and members is not None and member in members.scores:
+            return 0
         if members is None:
             members = self._values[key] = SortedSet()
         self.effects.append((b"ZADD", key, score, member))

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast import Client, LockTimeout
-from holdfast.contracts.messages import AcquireRequest, Granted, Withdrawn
+from holdfast.contracts.messages import AcquireRequest, Granted, ReleaseRequest, Withdrawn
+from holdfast.outcome import Outcome
 from holdfast.runtimes.threads import drive
 from holdfast.stores.redis.names import NODE, state_key
 from tests.servers import RedisServer
@@ -24,6 +25,17 @@ redis.call('HSET', KEYS[1], '=', cmsgpack.pack(tonumber(ARGV[2]), 1, 0, 0, 'rele
 redis.call('PEXPIREAT', KEYS[1], math.ceil((now + 3600000000) / 1000))
 """
 """Writes the state of a name as an earlier version did: held by another client, or free."""
+
+WAITER = """
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local state = { cmsgpack.unpack(redis.call('HGET', KEYS[1], '=')) }
+state[7], state[9], state[10] = 1, 1, 1000000
+redis.call('HSET', KEYS[1], '=', cmsgpack.pack(unpack(state)), 'wwaiter', cmsgpack.pack({ '', 'their waiter', 30000000,
+    1000000, 4000000, 1, 0, 0, 1, 0, now, now + 4000000 }))
+redis.call('ZADD', KEYS[2], 1, 'waiter')
+"""
+"""Adds a waiter to such a state of a name that is held."""
 
 MARKER = """
 local marker = redis.call('GET', KEYS[1])
@@ -63,6 +75,22 @@ def test_a_lease_is_still_held(redis_server: RedisServer, wire: RespWire) -> Non
     write(wire, "held")
     with Client(redis_server.url) as client, pytest.raises(LockTimeout, match="their owner"):
         client.lock(NAME, timeout=0).acquire()
+
+
+def test_a_waiter_is_granted(redis_server: RedisServer, wire: RespWire) -> None:
+    """A release by a later version hands over to it."""
+    write(wire, "held")
+    wire.command("EVAL", WAITER, 2, state_key(NAME), f"{state_key(NAME)}:q")
+    with Client(redis_server.url) as client:
+        with client.lock(f"{NAME} or later"):  # its server is known to this client from here on
+            pass
+        session = client.session()
+        release = ReleaseRequest(NAME, "theirs", TOKEN, unsure=False)
+        assert drive(session.store.release(release, session.runtime.now() + 5)) is Outcome.RELEASED
+        (holder,) = client.inspect(NAME).holders
+        assert holder.owner == "their waiter"
+        assert holder.token > TOKEN
+        assert state(wire).startswith(USUAL)
 
 
 def test_tokens_go_on(redis_server: RedisServer, wire: RespWire) -> None:

@@ -4,7 +4,9 @@ from collections.abc import Generator
 
 import pytest
 
-from holdfast import LockTimeout
+from holdfast import Client, LockTimeout
+from holdfast.contracts.messages import AcquireRequest, Queued
+from holdfast.runtimes.threads import drive
 from holdfast.stores.redis.names import NODE, name_of, state_key
 from holdfast.testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play
@@ -53,6 +55,20 @@ def test_every_key_ends_by_itself(server: RedisServer, guard: str, form: str) ->
             assert HOUR < lives(NODE) < 30 * HOUR
 
     play(form, url, scene)
+
+
+def test_a_queue_that_was_lost_ends_by_itself(server: RedisServer) -> None:
+    """A waiter that asks again after its queue was deleted makes a new one, which ends as well."""
+    with Client(server.url) as client, client.lock("lost"):
+        session = client.session()
+        until = session.runtime.now() + 5
+        request = AcquireRequest("lost", "waiter", "", "owner", 1_000_000, 1_000_000, 4_000_000)
+        for _ in range(2):
+            assert isinstance(drive(session.store.acquire(request, until)), Queued)
+            left = server.command("PTTL", state_key("lost") + ":q")
+            assert isinstance(left, int)
+            assert 0 < left < 3 * HOUR
+            server.command("DEL", state_key("lost") + ":q")
 
 
 @pytest.mark.parametrize("name", ["plain", "{braces}", "}{", "%7B", "a:b c*?[é", "名"])

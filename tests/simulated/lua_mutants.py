@@ -168,6 +168,7 @@ LUA_MUTANTS: Sequence[Mutant] = (
     ),
     lua(
         "the last to come is served first",
+        ("'NX', last_place + 1, request", "'NX', -last_place - 1, request"),
         ("call('ZADD', Q, last_place, request)", "call('ZADD', Q, -last_place, request)"),
     ),
     lua("weights are ignored", ("return more <= capacity", "return #holders < capacity"), scenario="redis_weights"),
@@ -175,7 +176,7 @@ LUA_MUTANTS: Sequence[Mutant] = (
     lua(
         "silent waiters are granted",
         ("if it[W_FRESH] < now then return true end", ""),
-        ("if it and it[W_FRESH] >= now then", "if it then"),
+        ("waiter and fresh >= now", "waiter"),
     ),
     lua(
         "grants are pushed to the dead",
@@ -185,7 +186,10 @@ LUA_MUTANTS: Sequence[Mutant] = (
     # for how long
     lua("leases never end", ("if holder[EXPIRES] <= now then", "if false then"), scenario="redis_calm"),
     lua("leases end early", ("if holder[EXPIRES] <= now then", "if holder[EXPIRES] <= now + holder[TTL] / 10 then")),
-    lua("a hand-off grants less than the ttl", ("last, it[W_TTL]", "last, math.min(it[W_TTL], 200000)")),
+    lua(
+        "a hand-off grants less than the ttl",
+        ("counter, lasts = last, ttl", "counter, lasts = last, math.min(ttl, 200000)"),
+    ),
     lua("a grant lasts less than the ttl", ("now, now + lasts, told }", "now, now + math.floor(lasts / 2), told }")),
     lua("the usual grant lasts less than the ttl", ("= now, now + ttl, span > 1", "= now, now + ttl / 2, span > 1")),
     lua(

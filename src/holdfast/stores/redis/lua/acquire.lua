@@ -2,8 +2,8 @@
 --
 -- ARGV  1 see request_fields.lua  3 a struct of wait (1 or 0) and the proposal; then the request
 -- Returns  token granted, as requested, and nobody waits  {1, token, ttl, contended} granted
---          {2, counter, retry_in, place, quarantine} queued  {3, retry_in, quarantine, owner...} busy
---          {4, capacity} capacity mismatch  {5} withdrawn
+--          a struct of counter, retry_in, place  queued, and no quarantine  {2, counter, retry_in, place, quarantine}
+--          queued  {3, retry_in, quarantine, owner...} busy  {4, capacity} capacity mismatch  {5} withdrawn
 --@include request_fields
 local seen, run_id = ARGV[2], ARGV[4]
 if run_id and string.sub(run_id, 1, 8) == 'durable:' then guard = 0 end -- such a server forgets nothing
@@ -45,28 +45,27 @@ if barges or usual and h_request == '' and queued == 0 then -- the name has no h
     end
     return counter
 end
---@include push
-if usual and wait and not vote and not barging and fair_after == 0 and h_request ~= '' and h_request ~= request and capacity == 1 and weight == 1
-    and requested_capacity == 1
-    and h_expires > now and h_expires <= now + h_ttl and expires >= now + RETENTION * 3 / 4 then
-    -- one holder has the whole capacity, and a newcomer will wait
-    local it = cmsgpack.pack({ channel, owner, ttl, interval, waiter_ttl, weight, delay, proposal, span, votes, now,
-        now + waiter_ttl })
-    if call('HSETNX', K, 'w' .. request, it) == 1 then
-        local place = queued
-        queued, last_place, used = place + 1, last_place + 1, now
-        slowest = place == 0 and interval or math.max(slowest, interval)
-        call('ZADD', Q, last_place, request)
-        if place == 0 then
-            call('PEXPIREAT', Q, math.ceil(expires / 1000))
-            if h_told then push(h_channel, 'W 0 ' .. h_request) end
-        end
-        local slow = interval + math.floor(interval * math.min(place, 10) / 10)
-        local retry_in = math.min(slow, h_expires - now + place * STAGGER)
-        --@include write_state
-        return { 2, math.max(counter, quarantine_ends - 1), math.max(retry_in, RETRY), place, 0 }
+if usual and wait and not vote and not barging and fair_after == 0 and h_request ~= '' and h_request ~= request
+    and capacity == 1 and weight == 1 and requested_capacity == 1
+    and h_expires > now and h_expires <= now + h_ttl and expires >= now + RETENTION * 3 / 4
+    and call('ZADD', Q, 'NX', last_place + 1, request) == 1 then
+    -- one holder has the whole capacity, and the request was not in the queue: it is now
+    local place = queued
+    queued, last_place, used = place + 1, last_place + 1, now
+    slowest = place == 0 and interval or math.max(slowest, interval)
+    --@include pack_state
+    local new = call('HSET', K, '=', packed, 'w' .. request, cmsgpack.pack({ channel, owner, ttl, interval, waiter_ttl,
+        weight, delay, proposal, span, votes, now, now + waiter_ttl })) == 1
+    if place == 0 or not new then call('PEXPIREAT', Q, math.ceil(expires / 1000)) end -- not new: the queue was lost
+    if place == 0 and h_told then
+        --@include push
+        push(h_channel, 'W 0 ' .. h_request)
     end
+    local slow = interval + math.floor(interval * math.min(place, 10) / 10)
+    local retry_in = math.min(slow, h_expires - now + place * STAGGER)
+    return st.pack('>ddd', math.max(counter, quarantine_ends - 1), math.max(retry_in, RETRY), place)
 end
+--@include push
 --@include acquire_passable
 --@include state
 --@include queue

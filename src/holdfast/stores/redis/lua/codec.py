@@ -44,6 +44,7 @@ CONTENDED = 4
 
 _numbers_of_request = struct.Struct(">BBBdddddddddB").pack
 _numbers_of_release = struct.Struct(">BBd").pack
+_numbers_of_waiter = struct.Struct(">ddd").unpack
 
 acquire_numbers: Callable[[int, int], bytes] = struct.Struct(">Bd").pack
 """Encode whether an acquire request waits, and its proposal, which stand before its id."""
@@ -79,12 +80,14 @@ def release_fields(guard: int, bound: int, *, sharded: bool) -> bytes:
 
 
 def granted_or(value: Any, request: AcquireRequest) -> Reply:  # noqa: ANN401 - as a script returns it
-    """Decode the reply of `acquire` to a request: a token alone, or more."""
-    return Granted(value, request.ttl) if type(value) is int else reply_of(value)
+    """Decode the reply of `acquire` to a request: a token alone, the numbers of a waiter, or more."""
+    if type(value) is int:
+        return Granted(value, request.ttl)
+    return Queued(*map(int, _numbers_of_waiter(value))) if type(value) is bytes else reply_of(value)
 
 
 def reply_of(value: Any) -> Reply:  # noqa: ANN401 - as a script returns it
-    """Decode a reply of `acquire` that is more than a token."""
+    """Decode a reply of `acquire` that is a list."""
     kind = value[0]
     if kind == 1:
         return Granted(value[1], value[2], value[3] == 1)

@@ -48,27 +48,32 @@ if usual then
         if not first then queued = 0 break end -- the queue was evicted, or deleted
         local field = 'w' .. first
         local waiter = call('HGET', K, field)
-        local it = waiter and cmsgpack.unpack(waiter)
+        local channel, owner, ttl, _, _, weight, delay, proposal, span, votes, _, fresh
+        if waiter then -- unpack the values without their array, whose header is one byte
+            channel, owner, ttl, _, _, weight, delay, proposal, span, votes, _, fresh =
+                cmsgpack.unpack(string.sub(waiter, 2))
+        end
+        local alive = waiter and fresh >= now
         call('HDEL', K, field)
         queued = queued - 1
-        if it and it[W_VOTES] == 1 and it[W_FRESH] >= now then -- it waits for a vote: it asks when notified
-            if push(it[W_CHANNEL], string.format('H %.0f %s', RETRY, first)) then
+        if alive and votes == 1 then -- it waits for a vote: it asks when notified
+            if push(channel, string.format('H %.0f %s', RETRY, first)) then
                 call('ZADD', Q, popped[2], first) -- it stays first until it asks; nobody else is granted
                 call('PEXPIREAT', Q, math.ceil(expires / 1000)) -- the key is new if it was the only waiter
                 call('HSET', K, field, waiter)
                 queued = queued + 1
                 h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay =
-                    '~' .. first, '', it[W_OWNER], counter, 1, VOTE_OFFER, 0 -- a placeholder
+                    '~' .. first, '', owner, counter, 1, VOTE_OFFER, 0 -- a placeholder
                 h_granted, h_expires, h_told = now, now + VOTE_OFFER, false
                 break
             end
-        elseif it and it[W_FRESH] >= now then
-            local last = math.max(counter + 1, stamp, math.min(it[W_PROPOSAL], farthest)) + it[W_SPAN] - 1
-            if push(it[W_CHANNEL], string.format('%s %.0f %s', queued > 0 and 'g' or 'G', last, first)) then
-                counter, lasts = last, it[W_TTL]
+        elseif alive then
+            local last = math.max(counter + 1, stamp, math.min(proposal, farthest)) + span - 1
+            if push(channel, string.format('%s %.0f %s', queued > 0 and 'g' or 'G', last, first)) then
+                counter, lasts = last, ttl
                 h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay =
-                    first, it[W_CHANNEL], it[W_OWNER], last, it[W_WEIGHT], it[W_TTL], it[W_DELAY]
-                h_granted, h_expires, h_told = now, now + lasts, it[W_SPAN] > 1
+                    first, channel, owner, last, weight, ttl, delay
+                h_granted, h_expires, h_told = now, now + lasts, span > 1
             end
         end
     end
