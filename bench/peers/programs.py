@@ -67,7 +67,7 @@ RECIPES = {
     for recipe in (
         _by_maven(CURATOR, "Curator", "InterProcessMutex of Apache Curator 5.9.0 for Java, one for each thread"),
         _by_go(GO, "etcd", "concurrency.Mutex of etcd's client 3.5.35 for Go, with a session for each goroutine"),
-        _by_go(RUEIDISLOCK, "rueidislock", "Locker of rueidis 1.0.79 for Go, one for all goroutines, KeyMajority: 1"),
+        _by_go(RUEIDISLOCK, "rueidislock", "Locker of rueidis 1.0.79 for Go, one for all goroutines, one key"),
         _by_maven(REDISSON, "Redisson", "RLock of Redisson 4.7.0 for Java, one for all threads"),
     )
 }

@@ -170,7 +170,7 @@ def bounds(contests: Mapping[Case, Sequence[Contest]], most: int) -> list[Bound]
 
 
 def _faster(where: str, hot: Mapping[str, Sequence[Contest]], peer: str, limit: float) -> Bound:
-    rates = {label: [contest.rate() for contest in hot[label]] for label in (THREADS, OWN, peer)}
+    rates = {label: [max(each.rate(), 1 / each.seconds) for each in hot[label]] for label in (THREADS, OWN, peer)}
     longest = max(wait for contest in hot[peer] for share in contest.shares for wait in share.waits)
     why = (
         f"{beyond(OWN, ratios(rates[OWN], rates[peer]).median, limit, WAKING)}; the fewest/most of that peer, which is"

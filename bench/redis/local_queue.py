@@ -1,5 +1,7 @@
 """Many threads or tasks of one process, and then many processes of several threads, on one hot lock in Redis.
 
+The peers in Java and Go have as many threads or goroutines in one process of their own.
+
 The contenders of one process stand in one local queue, with local hand-offs among them; the fairness budget limits each
 process. The benchmark measures the grants a second, their cost for the server, and the share of each process.
 """
