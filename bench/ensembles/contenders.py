@@ -16,6 +16,7 @@ from unittest import mock
 
 from bench.contenders import NAME, Handle, LeaseHandle, Plain, PlainHandle, clock
 from bench.ensembles.servers import ETCD, ZOOKEEPER, Address, url_of
+from bench.peers.programs import CURATOR, GO
 from bench.timing import Measure, blocking, plain_pair, time_awaited
 from holdfast import AsyncClient, AsyncLease, AsyncLock, Client
 from holdfast.stores.ordered.store import OrderedStore
@@ -51,6 +52,8 @@ PAIRS = {
 }
 PEERS = {ZOOKEEPER: (KAZOO, KAZOO_AGAIN), ETCD: (AETCD,)}
 FLOORS = {ZOOKEEPER: CREATE_DELETE, ETCD: PUT_DELETE}
+PROGRAMS = {ZOOKEEPER: CURATOR, ETCD: GO}
+"""The peers in other languages."""
 QUEUES = {ZOOKEEPER: (THREADS, ASYNCIO, KAZOO_QUEUE), ETCD: (THREADS, ASYNCIO, AETCD)}
 
 

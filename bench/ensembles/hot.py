@@ -13,11 +13,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from bench.contenders import NAME, LeaseHandle, clock
-from bench.ensembles.contenders import BLOCKING, BUSY, FLOORS, MEANINGS, TTL
-from bench.ensembles.peers import programs
-from bench.ensembles.peers.programs import Built
+from bench.ensembles.contenders import BLOCKING, BUSY, FLOORS, MEANINGS, PROGRAMS, TTL
 from bench.ensembles.servers import ETCD, ZOOKEEPER, Address, Case, Place, running, url_of
 from bench.harness import Bound, Report, Row, Size, interleave, ratios, spread
+from bench.peers import programs
+from bench.peers.programs import Built
 from bench.threads32 import contend
 from bench.timing import BATCH
 from bench.workers import Worker
@@ -64,7 +64,7 @@ def etcd(size: Size, folder: Path) -> Report:
 
 def run(kind: str, size: Size, folder: Path) -> Report:
     """Let the threads contend, and measure the floor, in turns."""
-    peer = programs.build(kind, folder / "peer")
+    peer = programs.build(PROGRAMS[kind], folder / "peer")
     labels = [HOT, AGAIN, *peer.labels, FLOORS[kind]]
     with ExitStack() as stack:
         places = stack.enter_context(running(kind, folder, ensembles=size.ensembles))
@@ -176,4 +176,5 @@ def _serve_peer(line: Connection, peer: Built, address: Address) -> None:
         while True:
             seconds: float = line.recv()
             overlaps, grants = program.hot(seconds)
-            line.send(Round(sum(grants) / seconds, min(grants) / max(1, *grants), overlaps))
+            acquired = max(1, sum(grants))  # at least one, so that there is a ratio if a slow peer had no grant in time
+            line.send(Round(acquired / seconds, min(grants) / max(1, *grants), overlaps))

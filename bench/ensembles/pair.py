@@ -9,11 +9,11 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from bench.ensembles.contenders import ASYNCIO, FLOORS, MEANINGS, PAIRS, PEERS, THREADS, measuring
-from bench.ensembles.peers import programs
-from bench.ensembles.peers.programs import Built
+from bench.ensembles.contenders import ASYNCIO, FLOORS, MEANINGS, PAIRS, PEERS, PROGRAMS, THREADS, measuring
 from bench.ensembles.servers import ETCD, ZOOKEEPER, Address, Case, Place, running
 from bench.harness import Bound, Report, Row, Size, duration, interleave, ratios, spread
+from bench.peers import programs
+from bench.peers.programs import Built
 from bench.timing import BATCH, Measure
 from bench.workers import Worker
 
@@ -58,7 +58,7 @@ def etcd(size: Size, folder: Path) -> Report:
 
 def run(kind: str, size: Size, folder: Path) -> Report:
     """Compare the pairs of all contenders."""
-    peer = programs.build(kind, folder / "peer")
+    peer = programs.build(PROGRAMS[kind], folder / "peer")
     labels = [*PAIRS[kind], *peer.labels]
     with ExitStack() as stack:
         places = stack.enter_context(running(kind, folder, ensembles=size.ensembles))

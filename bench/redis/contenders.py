@@ -15,6 +15,7 @@ from redis.client import Redis
 from redis.lock import Lock as RedisPyLock
 
 from bench.contenders import NAME, AsyncHandle, Handle, LeaseHandle, Plain, PlainHandle
+from bench.peers.programs import REDISSON, RUEIDISLOCK
 from holdfast import AsyncClient, Client
 from tests.servers import RedisServer
 
@@ -30,6 +31,9 @@ REDIS_PY = "redis-py"
 REDIS_PY_QUICK = "redis-py, 1 ms"
 REDIS_LOCK = "python-redis-lock"
 POTTERY = "pottery"
+
+PROGRAMS = (RUEIDISLOCK, REDISSON)
+"""The peers in other languages."""
 
 REDIS_PY_KEY = f"redis-py:{NAME}"
 REDIS_LOCK_KEY = f"lock:{NAME}"

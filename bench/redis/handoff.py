@@ -4,14 +4,15 @@ A wake-up takes at least as long as a message to the server and its reply, as of
 through the same proxy, whose timers are coarse: it delays messages by more than its setting.
 """
 
+import statistics
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
 from bench.handoff import handoff_row, two_players
-from bench.harness import Report, Size, interleave
+from bench.harness import Bound, Report, Size, interleave, ratios
 from bench.redis.contenders import ASYNCIO, MEANINGS, OPENERS, REDIS_LOCK, REDIS_PY, THREADS, redis_server
 from tests.servers import Proxy, RedisServer
 from tests.servers.resp import RespWire
@@ -23,6 +24,9 @@ DELAYS = (0.0, 0.001, 0.004)
 """The delays of a message, each way, in seconds. Without a delay there is no proxy."""
 HOLD = (0.02, 0.12)
 """The limits of the hold time: the whole 100 ms of redis-py's sleep between polls, after the time of a slow request."""
+
+OVER_REDIS_LOCK = 0.4
+"""The greatest ratio to the median of python-redis-lock, near the server."""
 
 
 def run(size: Size, folder: Path) -> Report:
@@ -45,7 +49,18 @@ def run(size: Size, folder: Path) -> Report:
         for label in (PING, *LABELS):
             key = f"{far}, {label}"
             report.rows.append(handoff_row(key, rounds[key], rounds[f"{far}, {PING}"], MEANING[label]))
+    report.bounds = [bound({label: rounds[f"{_distance(0.0)}, {label}"] for label in (PING, *LABELS)})]
     return report
+
+
+def bound(rounds: Mapping[str, Sequence[Sequence[float]]]) -> Bound:
+    """Compare a Client with python-redis-lock."""
+    medians = {label: list(map(statistics.median, found)) for label, found in rounds.items()}
+    over, floor_is = (ratios(medians[label], medians[REDIS_LOCK]).median for label in (THREADS, PING))
+    why = (
+        f"{PING} alone takes {floor_is:.2f} of that peer's time; the rest is the work of three processes on these cores"
+    )
+    return Bound(f"{_distance(0.0)}, {THREADS} / {REDIS_LOCK}, p50", over, OVER_REDIS_LOCK, why=why)
 
 
 def _distance(delay: float) -> str:

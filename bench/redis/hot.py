@@ -16,6 +16,7 @@ from pathlib import Path
 from bench.contenders import NAME, clock
 from bench.contest import Share, contend, contend_asyncio
 from bench.harness import Bound, Case, Report, Row, Size, duration, interleave, percentile, ratios
+from bench.peers.programs import REDISSON, RUEIDISLOCK
 from bench.redis.contenders import (
     ASYNCIO,
     LOOPS,
@@ -43,20 +44,20 @@ HOLDS = (0.0, 0.002)
 START_AFTER = 0.05
 COLUMNS = ["acquired/s", "commands each", "server each", "wait p50", "p99", "max", "fewest/most"]
 
-FASTER = 3.0
-"""The least ratio to the best peer's speed, with the greatest number of processes and no hold time."""
+FASTER = {REDIS_LOCK: 3.0, REDIS_PY: 1.8}
+"""The least ratio to the speed of each of these peers, with the greatest number of processes and no hold time."""
 COMMANDS = 2.0
 """The greatest number of client commands for an acquisition and its release, to two decimals."""
 FAIRNESS = 0.8
 """The least ratio of the fewest grants of a process to the most."""
-FAIR = 0.5
-"""The least such ratio of a fair peer. A peer that grants one process again and again saves the hand-offs."""
 
 SENT = {
     REDIS_PY: ("set", "evalsha"),
     REDIS_PY_QUICK: ("set", "evalsha"),
     REDIS_LOCK: ("set", "blpop", "get"),
     POTTERY: ("set", "evalsha"),
+    RUEIDISLOCK: ("evalsha", "eval"),
+    REDISSON: ("evalsha", "eval", "subscribe", "unsubscribe"),
 }
 """The commands that a peer's clients send. The server also counts the commands of scripts: the GET of
 python-redis-lock's script stands for its EVALSHA, which is not counted here."""
@@ -96,7 +97,7 @@ def run(size: Size, folder: Path) -> Report:
                 contests |= _contend_in_turns(server, workers[:processes], hold, size)
     report = Report("redis_hot", f"processes on one hot lock, each holds it for so long, {size.window:g} s", COLUMNS)
     report.rows = [row(case, found) for case, found in contests.items()]
-    report.bounds = _bounds(contests, max(size.hot))
+    report.bounds = bounds(contests, max(size.hot))
     return report
 
 
@@ -154,44 +155,33 @@ def row(case: Case, contests: Sequence[Contest]) -> Row:
     return Row(str(case), cells, (MEANINGS | FLOOR)[case.label], figures | {"p50": half, "p99": most, "max": longest})
 
 
-def _bounds(contests: Mapping[Case, Sequence[Contest]], most: int) -> list[Bound]:
+def bounds(contests: Mapping[Case, Sequence[Contest]], most: int) -> list[Bound]:
+    """Compare the greatest number of processes, without a hold time, with its peers and among themselves."""
     hot = {case.label: found for case, found in contests.items() if case.processes == most and case.hold == 0}
-    rates = {label: [contest.rate() for contest in found] for label, found in hot.items()}
-    fairness = {label: statistics.median(contest.fairness() for contest in found) for label, found in hot.items()}
     commands = statistics.median(contest.commands for contest in hot[THREADS])
     where = f"{most} x 0 ms, {THREADS}"
-    best, fair, note = _rivals(rates, fairness)
-    longest = max(wait for contest in hot[best] for share in contest.shares for wait in share.waits)
-    again = (
-        f"{best} lets the last holder take the lock again while all others sleep: that is faster in sum, but its"
-        f" fewest/most is {fairness[best]:.2f}, and one process waited {duration(longest)}"
-    )
-    why = beyond(OWN, ratios(rates[OWN], rates[fair]).median, FASTER, WAKING)
     spent = f"{where}: commands each, to two decimals (exactly {commands:.4f})"
     polls = "the head of the queue re-polls, and the holder renews, without a notification"
     return [
-        _faster(f"{where} / {best} (the fastest of all peers)", rates, best, why if best == fair else again),
-        _faster(f"{where} / {fair} ({note})", rates, fair, why),
+        *(_faster(where, hot, peer, limit) for peer, limit in FASTER.items()),
         Bound(spent, round(commands, 2), COMMANDS, why=polls),
-        Bound(f"{where}: fewest/most", fairness[THREADS], FAIRNESS, at_least=True),
+        Bound(f"{where}: fewest/most", _fairness(hot[THREADS]), FAIRNESS, at_least=True),
     ]
 
 
-def _rivals(rates: Mapping[str, Sequence[float]], fairness: Mapping[str, float]) -> tuple[str, str, str]:
-    """Return the fastest peer, the fastest fair peer (or the fairest, if none is fair), and a note which it is."""
-
-    def rate(label: str) -> float:
-        return statistics.median(rates[label])
-
-    best = max(PEERS, key=rate)
-    if fair := [label for label in PEERS if fairness[label] >= FAIR]:
-        return best, max(fair, key=rate), f"the fastest peer that is fair, fewest/most at least {FAIR:g}"
-    fairest = max(PEERS, key=lambda label: fairness[label])
-    return best, fairest, f"the fairest peer, none being fair, fewest/most at least {FAIR:g}"
+def _faster(where: str, hot: Mapping[str, Sequence[Contest]], peer: str, limit: float) -> Bound:
+    rates = {label: [max(each.rate(), 1 / each.seconds) for each in hot[label]] for label in (THREADS, OWN, peer)}
+    longest = max(wait for contest in hot[peer] for share in contest.shares for wait in share.waits)
+    why = (
+        f"{beyond(OWN, ratios(rates[OWN], rates[peer]).median, limit, WAKING)}; the fewest/most of that peer, which is"
+        f" faster in sum if it grants one process again and again, is {_fairness(hot[peer]):.2f}, its longest wait"
+        f" {duration(longest)}"
+    )
+    return Bound(f"{where} / {peer}", ratios(rates[THREADS], rates[peer]).median, limit, at_least=True, why=why)
 
 
-def _faster(text: str, rates: Mapping[str, Sequence[float]], peer: str, why: str) -> Bound:
-    return Bound(text, ratios(rates[THREADS], rates[peer]).median, FASTER, at_least=True, why=why)
+def _fairness(contests: Sequence[Contest]) -> float:
+    return statistics.median(contest.fairness() for contest in contests)
 
 
 def serve(line: Connection, url: str) -> None:

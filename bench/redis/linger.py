@@ -16,7 +16,7 @@ from tests.servers import RedisServer
 
 LINGER = "linger"
 LINGER_WITH = "linger, with"
-LEAST = 200_000
+LEAST = 300_000
 """The least number of pairs a second of one thread."""
 COUNTED = 5_000
 """The number of pairs over which commands are counted: several spans of tokens."""

@@ -1,5 +1,7 @@
 """Many threads or tasks of one process, and then many processes of several threads, on one hot lock in Redis.
 
+The peers in Java and Go have as many threads or goroutines in one process of their own.
+
 The contenders of one process stand in one local queue, with local hand-offs among them; the fairness budget limits each
 process. The benchmark measures the grants a second, their cost for the server, and the share of each process.
 """
@@ -21,8 +23,11 @@ from redis.asyncio.lock import Lock as AsyncRedisLock
 
 from bench.contenders import NAME, clock
 from bench.harness import Bound, Report, Row, Size, interleave, ratios
+from bench.peers import programs
+from bench.peers.programs import Program
 from bench.redis.contenders import (
     ASYNCIO,
+    PROGRAMS,
     REDIS_LOCK,
     REDIS_PY,
     REDIS_PY_KEY,
@@ -86,19 +91,26 @@ Contender = Callable[[float], Sequence[int]]
 
 def run(size: Size, folder: Path) -> Report:
     """Let threads, tasks and processes contend, one window each in turns."""
+    peers = programs.build_all(PROGRAMS, folder / "peers")
     with ExitStack() as stack:
         server = stack.enter_context(redis_server(folder))
+        started = stack.enter_context(programs.started_all(peers, server.address, size.threads))
         workers = [stack.enter_context(Worker(serve, server.url)) for _ in range(size.crowds)]
         for worker in workers:
             worker.answer()
         processes = f"{size.crowds} x {THREADS_EACH} threads"
-        contenders = _contenders(stack, server, size) | {processes: partial(_processes, workers)}
+        contenders: dict[str, Contender] = {
+            **_contenders(stack, server, size),
+            **{label: partial(_grants, program) for label, program in started.items()},
+            processes: partial(_processes, workers),
+        }
         measures = {label: partial(_measure, server, label, each, size) for label, each in contenders.items()}
         found = interleave(measures, size.rounds)
     columns = ["acquired/s", "commands each", "fewest/most"]
     title = f"{size.threads} threads, {size.tasks} tasks of one process, then processes, on one hot lock"
-    report = Report("redis_local_queues", title, columns)
-    meanings = MEANINGS | {processes: f"{size.crowds} processes, each a holdfast.Client and {THREADS_EACH} threads"}
+    report = Report("redis_local_queues", title, columns, notes=[note for peer in peers for note in peer.notes])
+    meanings = MEANINGS | {peer.label: peer.meaning for peer in peers}
+    meanings[processes] = f"{size.crowds} processes, each a holdfast.Client and {THREADS_EACH} threads"
     report.rows = [_row(label, crowds, meanings[label]) for label, crowds in found.items()]
     report.bounds = _bounds(found, processes)
     return report
@@ -211,6 +223,10 @@ async def _tasks(takes: Sequence[Callable[[], Any]], seconds: float) -> Sequence
 
     await asyncio.gather(*(contend(number) for number in range(len(takes))))
     return grants
+
+
+def _grants(program: Program, seconds: float) -> Sequence[int]:
+    return program.hot(seconds)[1]
 
 
 def _processes(workers: Sequence[Worker], seconds: float) -> Sequence[int]:

@@ -30,7 +30,7 @@ from bench.workers import Worker
 
 OVER_ONE = 3.0
 """The greatest ratio to the time on one node, with the greatest number of nodes."""
-FASTER = 4.0
+FASTER = 2.5
 """The least ratio to the best peer's speed, with the greatest number of nodes."""
 
 COUNTS = (3, 5)

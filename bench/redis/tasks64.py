@@ -17,7 +17,7 @@ from bench.redis.floor import BareSocket, OwnScripts, granted_token
 from holdfast import AsyncClient, AsyncLock
 from tests.servers import RedisServer
 
-LIMIT = 8.0
+LIMIT = 7.0
 TASKS = 64
 
 PEER = "redis.asyncio"

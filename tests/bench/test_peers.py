@@ -9,10 +9,20 @@ import pytest
 
 from bench.ensembles import hot, pair
 from bench.ensembles.contenders import ASYNCIO, FLOORS, KAZOO, KAZOO_AGAIN, THREADS
-from bench.ensembles.peers import programs
-from bench.ensembles.peers.programs import CURATOR, RECIPES, Built, build, started
 from bench.ensembles.servers import ETCD, ONE, ZOOKEEPER, Case
-from tests.servers import EtcdServer
+from bench.peers import programs
+from bench.peers.programs import (
+    CURATOR,
+    GO,
+    RECIPES,
+    Built,
+    build,
+    build_all,
+    started,
+    started_all,
+)
+from bench.redis.contenders import PROGRAMS
+from tests.servers import EtcdServer, RedisServer
 
 PROGRAM = """
 import sys
@@ -22,6 +32,8 @@ for line in sys.stdin:
     word, amount = line.split()
     if address == "127.0.0.1:0":
         sys.exit(3)
+    if address == "127.0.0.1:2":
+        continue
     print("0.5 0.25" if word == "pair" else "1 " + " ".join(amount for _ in range(int(contenders))), flush=True)
 """
 
@@ -50,24 +62,36 @@ def test_a_program_that_ends_is_told(tmp_path: Path) -> None:
         running.pair(10)
 
 
-@pytest.mark.parametrize("kind", RECIPES)
-def test_a_peer_without_its_tools_is_left_out(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_does_not_reply_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not waited for without an end, and is killed."""
+    with started(program(tmp_path), ("127.0.0.1", 2), 1) as running:
+        monkeypatch.setattr(programs, "REPLYING", 0.05)
+        with pytest.raises(TimeoutError, match="no reply within"):
+            running.pair(10)
+
+
+def test_only_what_was_built_is_started(tmp_path: Path) -> None:
+    """Each under its label."""
+    lacking = Built("lacking", "a program", tmp_path, notes=["lacking is left out"])
+    with started_all([program(tmp_path), lacking], ("127.0.0.1", 1), 2) as running:
+        assert {label: each.hot(3) for label, each in running.items()} == {"peer": (1, [3, 3])}
+
+
+@pytest.mark.parametrize("label", RECIPES)
+def test_a_peer_without_its_tools_is_left_out(label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one sentence, which names the tools; nothing is built."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    built = build(kind, tmp_path / "peer")
-    tools = " and ".join(RECIPES[kind].tools)
-    assert (built.labels, built.notes) == (
-        [],
-        [f"{RECIPES[kind].label} is left out: it needs {tools}, which this machine lacks"],
-    )
+    (built,) = build_all([label], tmp_path / "peers")
+    tools = " and ".join(RECIPES[label].tools)
+    assert (built.labels, built.notes) == ([], [f"{label} is left out: it needs {tools}, which this machine lacks"])
 
 
 def test_a_peer_that_cannot_be_built_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the first error that its tool tells."""
     fails = (sys.executable, "-c", "import sys; print('Reading'); sys.exit('[ERROR] no network')")
-    broken = replace(RECIPES[ZOOKEEPER], tools=(sys.executable,), build=fails)
-    monkeypatch.setattr(programs, "RECIPES", {ZOOKEEPER: broken})
-    built = build(ZOOKEEPER, tmp_path / "peer")
+    broken = replace(RECIPES[CURATOR], tools=(sys.executable,), build=fails)
+    monkeypatch.setattr(programs, "RECIPES", {CURATOR: broken})
+    built = build(CURATOR, tmp_path / "peer")
     assert built.labels == []
     assert [note.removesuffix("[ERROR] no network") for note in built.notes] == [
         f"{CURATOR} is left out: `{sys.executable}` cannot build it here: "
@@ -76,11 +100,22 @@ def test_a_peer_that_cannot_be_built_is_left_out(tmp_path: Path, monkeypatch: py
 
 def test_the_mutex_of_go_is_measured(etcd_server: EtcdServer, tmp_path: Path) -> None:
     """Its contenders are sessions of one client, and no two hold the mutex; without Go, a note says so."""
-    built = build(ETCD, tmp_path / "peer")
+    measure(GO, etcd_server.address, tmp_path)
+
+
+@pytest.mark.parametrize("label", PROGRAMS)
+def test_locks_of_redis_in_other_languages_are_measured(label: str, redis_server: RedisServer, tmp_path: Path) -> None:
+    """Their contenders share one client, and no two hold the lock; without Go or Maven, a note says so."""
+    measure(label, redis_server.address, tmp_path)
+
+
+def measure(label: str, address: tuple[str, int], folder: Path) -> None:
+    """Build a peer, and let it count."""
+    built = build(label, folder / "peer")
     if not built.labels:
         assert "is left out" in built.notes[0]
         return
-    with started(built, etcd_server.address, 3) as running:
+    with started(built, address, 3) as running:
         seconds, client = running.pair(5)
         assert seconds > 0
         assert client >= 0

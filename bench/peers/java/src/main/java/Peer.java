@@ -5,30 +5,26 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 
-import org.apache.curator.framework.CuratorFramework;
-import org.apache.curator.framework.CuratorFrameworkFactory;
-import org.apache.curator.framework.recipes.locks.InterProcessMutex;
-import org.apache.curator.retry.ExponentialBackoffRetry;
-
-/** The program of a peer: Curator's InterProcessMutex. programs.py says what it reads and prints. */
-public final class Peer {
+/** What the programs of all peers do with their locks. programs.py says what they read and print. */
+final class Peer {
     private static final long WARM_UP = 2_000_000_000L;
 
-    /** One for each contender: if threads share a mutex, each event wakes all of them, and each sends requests. */
-    private final InterProcessMutex[] mutexes;
+    /** A thread's way to a lock. */
+    interface Contender {
+        void acquire() throws Exception;
 
-    private Peer(CuratorFramework client, int contenders) {
-        mutexes = new InterProcessMutex[contenders];
-        for (int at = 0; at < contenders; at++) {
-            mutexes[at] = new InterProcessMutex(client, "/bench-curator");
-        }
+        void release() throws Exception;
     }
 
-    public static void main(String[] arguments) throws Exception {
-        CuratorFramework client = CuratorFrameworkFactory.newClient(arguments[0], new ExponentialBackoffRetry(1000, 3));
-        client.start();
-        client.blockUntilConnected();
-        Peer peer = new Peer(client, Integer.parseInt(arguments[1]));
+    private final Contender[] contenders;
+
+    private Peer(Contender[] contenders) {
+        this.contenders = contenders;
+    }
+
+    /** Serves the benchmark until the end of the input, which ends the program. */
+    static void serve(Contender[] contenders) throws Exception {
+        Peer peer = new Peer(contenders);
         for (long until = System.nanoTime() + WARM_UP; System.nanoTime() < until; ) {
             peer.pairs(10);  // Java compiles what it runs often
         }
@@ -47,23 +43,23 @@ public final class Peer {
         long began = System.nanoTime();
         long before = processor();
         for (int done = 0; done < count; done++) {
-            mutexes[0].acquire();
-            mutexes[0].release();
+            contenders[0].acquire();
+            contenders[0].release();
         }
         double took = (System.nanoTime() - began) / 1e9 / count;
         return took + " " + (processor() - before) / 1e9 / count;
     }
 
-    /** Returns the overlaps, then the grants of each contender, who hold the mutex for no time. */
+    /** Returns the overlaps, then the grants of each contender, who hold the lock for no time. */
     private String hot(double seconds) throws Exception {
         long until = System.nanoTime() + (long) (seconds * 1e9);
-        int[] grants = new int[mutexes.length];
+        int[] grants = new int[contenders.length];
         AtomicInteger holders = new AtomicInteger();
         AtomicInteger overlaps = new AtomicInteger();
-        Thread[] threads = new Thread[mutexes.length];
+        Thread[] threads = new Thread[contenders.length];
         for (int at = 0; at < threads.length; at++) {
             int place = at;
-            threads[at] = new Thread(() -> grants[place] = contend(mutexes[place], until, holders, overlaps));
+            threads[at] = new Thread(() -> grants[place] = contend(contenders[place], until, holders, overlaps));
             threads[at].start();
         }
         for (Thread thread : threads) {
@@ -72,21 +68,20 @@ public final class Peer {
         return overlaps + " " + IntStream.of(grants).mapToObj(String::valueOf).collect(Collectors.joining(" "));
     }
 
-    private static int contend(
-            InterProcessMutex mutex, long until, AtomicInteger holders, AtomicInteger overlaps) {
+    private static int contend(Contender contender, long until, AtomicInteger holders, AtomicInteger overlaps) {
         int grants = 0;
         try {
-            mutex.acquire();
+            contender.acquire();
             while (System.nanoTime() < until) {
                 if (holders.incrementAndGet() > 1) {
                     overlaps.incrementAndGet();
                 }
                 grants++;
                 holders.decrementAndGet();
-                mutex.release();
-                mutex.acquire();
+                contender.release();
+                contender.acquire();
             }
-            mutex.release();
+            contender.release();
         } catch (Exception error) {
             error.printStackTrace();
             System.exit(1);

@@ -7,25 +7,30 @@ and prints `ready`. Then it replies with a line of numbers to each line that it 
 |---|---|
 | `pair COUNT` | the seconds and the processor seconds of one uncontended pair of acquire and release |
 | `hot SECONDS` | the overlaps, then the grants of each contender: all want one lock, and hold it for no time |
+
+`go` and `java` each have a part that does so for every peer, and a small program for each, which opens its locks.
 """
 
 import os
+import select
 import shutil
 import subprocess
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from bench.ensembles.servers import ETCD, ZOOKEEPER, Address
-
 SOURCES = Path(__file__).parent
 BUILDING = 300.0
 """How long a build may take, in seconds: the first one downloads what the program needs."""
+REPLYING = 60.0
+"""How long a program may take to start or to reply, in seconds."""
 
 CURATOR = "Curator InterProcessMutex"
 GO = "Go concurrency.Mutex"
+RUEIDISLOCK = "rueidislock"
+REDISSON = "Redisson RLock"
 
 Command = tuple[str, ...]
 
@@ -44,25 +49,27 @@ class Recipe:
     environment: Mapping[str, str]
 
 
+def _by_maven(label: str, peer: str, meaning: str) -> Recipe:
+    """Return the recipe of a class in Java, which is also the name of its profile in pom.xml."""
+    build = ("mvn", "-q", "-B", f"-Dpeer={peer}", "compile", "dependency:copy-dependencies", "-DincludeScope=runtime")
+    start = ("java", "-cp", "target/classes:target/dependency/*", peer)
+    return Recipe(label, meaning, "java", ("mvn", "java"), build, start, {})
+
+
+def _by_go(label: str, peer: str, meaning: str) -> Recipe:
+    """Return the recipe of a package in Go."""
+    environment = {"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly -buildvcs=false"}
+    return Recipe(label, meaning, "go", ("go",), ("go", "build", "-o", "peer", f"./{peer}"), ("./peer",), environment)
+
+
 RECIPES = {
-    ZOOKEEPER: Recipe(
-        CURATOR,
-        "InterProcessMutex of Apache Curator 5.9.0 for Java, one for each thread",
-        "curator",
-        ("mvn", "java"),
-        ("mvn", "-q", "-B", "compile", "dependency:copy-dependencies", "-DincludeScope=runtime"),
-        ("java", "-cp", "target/classes:target/dependency/*", "Peer"),
-        {},
-    ),
-    ETCD: Recipe(
-        GO,
-        "concurrency.Mutex of etcd's client 3.5.35 for Go, with a session for each goroutine",
-        "etcd",
-        ("go",),
-        ("go", "build", "-o", "peer", "."),
-        ("./peer",),
-        {"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly -buildvcs=false"},
-    ),
+    recipe.label: recipe
+    for recipe in (
+        _by_maven(CURATOR, "Curator", "InterProcessMutex of Apache Curator 5.9.0 for Java, one for each thread"),
+        _by_go(GO, "etcd", "concurrency.Mutex of etcd's client 3.5.35 for Go, with a session for each goroutine"),
+        _by_go(RUEIDISLOCK, "rueidislock", "Locker of rueidis 1.0.79 for Go, one for all goroutines, one key"),
+        _by_maven(REDISSON, "Redisson", "RLock of Redisson 4.7.0 for Java, one for all threads"),
+    )
 }
 
 
@@ -82,17 +89,16 @@ class Built:
         return [self.label] if self.command else []
 
 
-def build(kind: str, folder: Path) -> Built:
-    """Build the peer of a kind of servers in a folder."""
-    recipe = RECIPES[kind]
-    there = folder / recipe.sources
+def build(label: str, folder: Path) -> Built:
+    """Build a peer in a new folder."""
+    recipe = RECIPES[label]
     if missing := [tool for tool in recipe.tools if shutil.which(tool) is None]:
-        return _left_out(recipe, there, f"it needs {' and '.join(missing)}, which this machine lacks")
-    shutil.copytree(SOURCES / recipe.sources, there)
+        return _left_out(recipe, folder, f"it needs {' and '.join(missing)}, which this machine lacks")
+    shutil.copytree(SOURCES / recipe.sources, folder)
     try:
         done = subprocess.run(
             recipe.build,
-            cwd=there,
+            cwd=folder,
             env={**os.environ, **recipe.environment},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -101,10 +107,15 @@ def build(kind: str, folder: Path) -> Built:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return _left_out(recipe, there, f"its build took more than {BUILDING:g} s")
+        return _left_out(recipe, folder, f"its build took more than {BUILDING:g} s")
     if done.returncode:
-        return _left_out(recipe, there, f"`{recipe.tools[0]}` cannot build it here: {_reason(done)}")
-    return Built(recipe.label, recipe.meaning, there, recipe.start)
+        return _left_out(recipe, folder, f"`{recipe.tools[0]}` cannot build it here: {_reason(done)}")
+    return Built(recipe.label, recipe.meaning, folder, recipe.start)
+
+
+def build_all(labels: Sequence[str], folder: Path) -> list[Built]:
+    """Build several peers, each in a folder of its own."""
+    return [build(label, folder / str(number)) for number, label in enumerate(labels)]
 
 
 def _left_out(recipe: Recipe, folder: Path, why: str) -> Built:
@@ -142,6 +153,9 @@ class Program:
         return self._line().split()
 
     def _line(self) -> str:
+        if not select.select([self._replies], [], [], REPLYING)[0]:
+            message = f"{self._process.args!r} gave no reply within {REPLYING:g} s"
+            raise TimeoutError(message)
         line = self._replies.readline()
         if not line:
             message = f"{self._process.args!r} ended with exit code {self._process.wait()}"
@@ -150,7 +164,7 @@ class Program:
 
 
 @contextmanager
-def started(built: Built, address: Address, contenders: int) -> Generator[Program]:
+def started(built: Built, address: tuple[str, int], contenders: int) -> Generator[Program]:
     """Start a program with so many contenders, and end it."""
     words = [*built.command, f"{address[0]}:{address[1]}", str(contenders)]
     with subprocess.Popen(words, cwd=built.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -160,3 +174,10 @@ def started(built: Built, address: Address, contenders: int) -> Generator[Progra
             yield Program(process, process.stdout, process.stdin)
         finally:
             process.kill()
+
+
+@contextmanager
+def started_all(peers: Sequence[Built], address: tuple[str, int], contenders: int) -> Generator[dict[str, Program]]:
+    """Start the programs of all peers that could be built, each with so many contenders, and end them."""
+    with ExitStack() as stack:
+        yield {peer.label: stack.enter_context(started(peer, address, contenders)) for peer in peers if peer.command}

@@ -1,8 +1,11 @@
-module holdfast/bench/peers/etcd
+module holdfast/bench/peers
 
 go 1.26.0
 
-require go.etcd.io/etcd/client/v3 v3.5.35
+require (
+	github.com/redis/rueidis v1.0.79
+	go.etcd.io/etcd/client/v3 v3.5.35
+)
 
 require (
 	github.com/coreos/go-semver v0.3.0 // indirect
