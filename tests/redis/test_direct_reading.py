@@ -4,10 +4,11 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 
-from holdfast import Client
+from holdfast import Client, LeaseState
 from holdfast.runtimes.threads import ThreadEvent, drive
 from holdfast.stores.redis.links import direct_reading
 from holdfast.stores.redis.links.direct_reading import DirectReading
@@ -237,6 +238,100 @@ def test_a_reader_that_is_interrupted_when_it_leaves_still_lets_others_read(
 
 def _interrupted(connection: object) -> bool:
     raise KeyboardInterrupt
+
+
+@pytest.mark.usefixtures("long_lent")
+def test_a_reader_takes_only_what_waiters_wait_for(redis_server: RedisServer) -> None:
+    """Callbacks of a lease, which may lock what the reader has locked, do not run in the reader's thread."""
+    with mailbox(redis_server) as box:
+        box.driven.listener()._hearing.is_for_waiter = lambda payload: payload == b"granted"
+        for name in (b"granted", b"revoked", b"left"):
+            box.expect(name)
+        reader = reading(box, b"granted")
+        box.send(redis_server, b"revoked")
+        assert box.events[b"revoked"].block(TEST_TIMEOUT)
+        box.send(redis_server, b"granted")
+        reader.join(TEST_TIMEOUT)
+        assert not reader.is_alive()
+        assert box.readers[b"revoked"] == "holdfast-redis-channel"
+
+
+@pytest.mark.usefixtures("long_lent")
+def test_a_reader_that_is_interrupted_has_left_the_messages_of_others_to_the_listener(
+    redis_server: RedisServer,
+) -> None:
+    """The listener takes them before it connects again."""
+    with mailbox(redis_server) as box:
+        hearing = box.driven.listener()._hearing
+        hearing.is_for_waiter = lambda payload: payload == b"granted"
+        hearing.on_push = lambda payload: _late(payload) if payload == b"granted" else box._heard(payload)
+        event = box.expect(b"revoked")
+        box.expect(b"granted")
+        with redis_server.connect() as wire:
+            wire.command("MULTI")
+            wire.command("PUBLISH", CHANNEL, "revoked")
+            wire.command("PUBLISH", CHANNEL, "granted")
+            wire.command("EXEC")
+        with pytest.raises(_SoftTimeLimitError):
+            box.wait(b"granted")
+        assert event.block(TEST_TIMEOUT)
+
+
+@pytest.mark.usefixtures("long_lent")
+def test_an_error_that_a_signal_handler_raises_while_a_thread_reads_is_not_swallowed(redis_server: RedisServer) -> None:
+    """It belongs to the caller, as it would if the thread only waited."""
+    with mailbox(redis_server) as box:
+        box.driven.listener()._hearing.on_push = _late
+        box.expect(b"granted")
+        box.send(redis_server, b"granted")
+        with pytest.raises(_SoftTimeLimitError):
+            box.wait(b"granted")
+        box.driven.listener()._hearing.on_push = box._heard
+        box.driven.ear.gap()
+        box.exchange(redis_server, b"afterwards")
+
+
+class _SoftTimeLimitError(Exception):
+    """What a signal handler raises."""
+
+
+def _late(payload: bytes) -> None:
+    raise _SoftTimeLimitError
+
+
+@pytest.mark.usefixtures("long_lent")
+def test_a_lost_lease_is_not_told_in_a_thread_that_waits_for_another_lock(redis_server: RedisServer) -> None:
+    """Its callback may lock what that thread has locked: there it would wait for itself for ever."""
+    threads: list[str] = []
+    with Client(redis_server.url, owner="ours") as ours, Client(redis_server.url, owner="theirs") as theirs:
+        held = ours.lock("direct:revoked", on_lost=lambda _: threads.append(threading.current_thread().name)).acquire()
+        with _reading_client(ours, theirs):
+            theirs.revoke("direct:revoked", force=True)
+            wait_until(lambda: bool(threads), "the loss is told")
+        assert held.state is LeaseState.LOST
+    assert threads == ["holdfast-redis-channel"]
+
+
+@contextmanager
+def _reading_client(ours: Client, theirs: Client) -> Generator[None]:
+    """Have a thread of `ours` wait for a lock that `theirs` holds, and read the connection meanwhile."""
+    direct = _direct_of(ours)
+    for number in range(100):
+        with theirs.lock("direct:hot", timeout=TEST_TIMEOUT):
+            waiter = threading.Thread(target=lambda: ours.lock("direct:hot", timeout=TEST_TIMEOUT).acquire().release())
+            waiter.start()
+            wait_until(lambda: bool(direct._blocked or (direct._lent and direct._reader)), f"wait {number}")
+            if direct._lent and direct._reader:
+                yield
+                return
+        waiter.join(TEST_TIMEOUT)
+    pytest.fail("no thread ever read")
+
+
+def _direct_of(client: Client) -> DirectReading:
+    store: Any = client.session().store
+    direct: DirectReading = store._links[store._channels.home]._listener.direct
+    return direct
 
 
 @pytest.mark.usefixtures("long_lent")

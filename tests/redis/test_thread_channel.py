@@ -5,9 +5,11 @@ import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from holdfast import Client
 from holdfast.errors import StoreUnavailable
 from holdfast.runtimes.threads import drive
 from holdfast.stores.redis.links import listener
@@ -42,6 +44,30 @@ def test_what_is_published_is_heard(redis_server: RedisServer) -> None:
             redis_server.command("PUBLISH", f"heard-{number % 4}", number)
         assert [driven.ear.push() for _ in range(20)] == [b"%d" % number for number in range(20)]
         assert listeners(redis_server, "heard-0") == 1
+
+
+def test_a_client_that_was_interrupted_while_it_opened_listens_afterwards(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next acquisition opens it again, at the same server: that is no move, after which it would stop to listen."""
+    listen, channels = RedisThreadLink.listen, list[str]()
+
+    async def interrupted_once(self: RedisThreadLink, channel: str, until: float) -> None:
+        channels.append(channel)
+        if len(channels) == 1:
+            raise KeyboardInterrupt
+        await listen(self, channel, until)
+
+    monkeypatch.setattr(RedisThreadLink, "listen", interrupted_once)
+    with Client(redis_server.url) as client:
+        lock = client.lock("interrupted", timeout=TEST_TIMEOUT)
+        with pytest.raises(KeyboardInterrupt):
+            lock.acquire()
+        lock.acquire().release()
+        store: Any = client.session().store
+        link = store._links[store._channels.home]
+        drive(link.listen("another", client.session().runtime.now() + TEST_TIMEOUT))  # sends what is not sent yet
+        assert listeners(redis_server, channels[1]) == 1
 
 
 def test_what_is_ignored_is_not_heard(redis_server: RedisServer) -> None:

@@ -41,12 +41,12 @@ class RedisChannels:
         channel = f"holdfast:channel:{self._channel}"
         try:
             await self._servers.link(address).listen(channel, until)
-        except ReplyError as error:
+        except BaseException as error:  # an interrupt, too: the client does not listen there
             self.home = before
-            raise self._servers.refused(address, error) from error
-        except StoreUnavailable:
-            self.home = before
-            self._topology.doubt(address)
+            if isinstance(error, ReplyError):
+                raise self._servers.refused(address, error) from error
+            if isinstance(error, StoreUnavailable):
+                self._topology.doubt(address)
             raise
         if before is not None:
             log.warning("the Redis master is now %s, and was %s", address, before)

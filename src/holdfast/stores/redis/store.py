@@ -55,7 +55,8 @@ class RedisStore:
         self._process = ""
         self._channel = runtime.new_id()
         self._deliver: Callable[[Notification], None] = _ignore
-        servers = self._servers = RedisServers(deployment, runtime, RedisHearing(self._heard, self._missed))
+        hearing = RedisHearing(self._heard, self._missed, codec.is_for_waiter)
+        servers = self._servers = RedisServers(deployment, runtime, hearing)
         self._links = servers.links
         channels = self._channels = RedisChannels(runtime, servers, self._channel, self._missed)
         self._runner = ScriptRunner(servers, channels, rules.replicas)

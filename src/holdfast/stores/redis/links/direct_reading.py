@@ -9,6 +9,7 @@ thread of the client waits, the listener *lends* it the connection: it reads not
 *   The listener takes the connection back when another thread waits, when it has something to send, when a thread has
     read for READS_FOR without its event, and when no thread has read for IDLE. Until then a message for which no
     thread waits, as a revocation, may stay unread for IDLE.
+*   A thread takes messages for waiters only, and leaves all others to the listener.
 *   A thread that was interrupted while it read may have dropped a message. The listener then connects again, and
     reports a gap, as after any broken connection.
 """

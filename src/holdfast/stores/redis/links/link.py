@@ -126,14 +126,20 @@ class RedisLink(Protocol):
         """In a forked child: close its copies of the sockets, without telling the server."""
 
 
+def _always(_payload: bytes) -> bool:
+    return True
+
+
 @dataclass(slots=True)
 class RedisHearing:
-    """The callbacks of a link. Both are called where the runtime runs its code."""
+    """The callbacks of a link. `on_push` and `on_gap` are called where the runtime runs its code."""
 
     on_push: Callable[[bytes], None]
     """A message came on any channel."""
     on_gap: Callable[[], None]
     """Messages may have been missed; the subscriptions are in force again."""
+    is_for_waiter: Callable[[bytes], bool] = _always
+    """Whether a message is for a thread that waits. Such a thread takes no other message."""
 
 
 MakeLink = Callable[[RedisAddress, RedisHearing], RedisLink]

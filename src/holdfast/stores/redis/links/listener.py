@@ -9,6 +9,7 @@ another thread each time. See `DirectReading`.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable
 
 from holdfast.errors import StoreError, StoreUnavailable
@@ -50,8 +51,10 @@ class RedisListener(ListenerThread):
         self._hearing = hearing
         self._dial = dial
         self._subscriptions = Subscriptions(sharded=sharded)
-        self.direct = DirectReading(runtime.now, self._take, self._wakeup_pipe)
+        self.direct = DirectReading(runtime.now, self._take_for_waiters, self._wakeup_pipe)
         """Waits for an event of a thread, and reads meanwhile."""
+        self._left: deque[bytes] = deque()
+        """The messages that a thread which reads has left to the listener's thread."""
         # Only the thread uses what follows.
         self._connection: RedisConnection | None = None
         self._lacking: OSError | None = None
@@ -169,8 +172,17 @@ class RedisListener(ListenerThread):
                 else:
                     news |= self._take(connection)
                     if self.direct.may_begin():
-                        self.direct.lend(lambda: self._stopped)
+                        self._lend()
                         news = True
+
+    def _lend(self) -> None:
+        """Let other threads read, and take what they leave."""
+        try:
+            self.direct.lend(lambda: self._stopped)
+        finally:
+            while self._left:
+                self._push(self._left.popleft())
+            self._catch_up()
 
     def _request(self, connection: RedisConnection) -> None:
         """Send what has changed in the subscriptions, and a PING if the server has been silent."""
@@ -202,6 +214,22 @@ class RedisListener(ListenerThread):
 
     def _take(self, connection: RedisConnection) -> bool:
         """Take what came, and return whether any of it was more than a message."""
+        answered = self._receive(connection, self._push)
+        if answered:
+            self._catch_up()
+        return answered
+
+    def _take_for_waiters(self, connection: RedisConnection) -> bool:
+        """Take what came for waiters, in the thread of one; return whether the listener's thread has to do the rest.
+
+        What else came may call the users' callbacks, which may lock what this thread has locked; or it may change a
+        lease, which an interrupt of this thread would leave half done. Errors are raised: they may be those of a signal
+        handler.
+        """
+        return self._receive(connection, self._push_to_waiter) or bool(self._left)
+
+    def _receive(self, connection: RedisConnection, push: Callable[[bytes], None]) -> bool:
+        """Push the messages that came, and return whether anything else came."""
         self._notify()
         answered = False
         for reply in connection.heard():
@@ -210,10 +238,14 @@ class RedisListener(ListenerThread):
             if payload is None:
                 answered = True
             else:
-                self._push(payload)
-        if answered:
-            self._catch_up()
+                push(payload)
         return answered
+
+    def _push_to_waiter(self, payload: bytes) -> None:
+        if self._hearing.is_for_waiter(payload):
+            self._hearing.on_push(payload)
+        else:
+            self._left.append(payload)
 
     def _push(self, payload: bytes) -> None:
         try:

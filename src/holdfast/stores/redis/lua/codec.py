@@ -35,6 +35,9 @@ KINDS = {
 }
 """The first letter of a push: its kind, and for a grant whether the name is contended."""
 
+FOR_WAITERS = (b"G ", b"g ", b"H ")
+"""How the pushes begin that are for acquisitions which wait."""
+
 OUTCOMES = (None, Outcome.RELEASED, Outcome.EXPIRED, Outcome.TAKEN_OVER)
 """The outcomes by the number that a script returns."""
 
@@ -172,6 +175,11 @@ def notification_of(channel: str, payload: bytes) -> Notification | None:
     if kind is NotificationKind.HEAD:
         return Notification(channel, kind, request_id, after=int(number))
     return Notification(channel, kind, request_id, int(number), contended=contended)
+
+
+def is_for_waiter(payload: bytes) -> bool:
+    """Return whether a push is for an acquisition that waits, and not for the holder of a lease."""
+    return payload[:2] in FOR_WAITERS
 
 
 def _text(value: bytes) -> str:
