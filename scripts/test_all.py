@@ -124,8 +124,8 @@ def main(arguments: Sequence[str]) -> int:
             selection = [*jobs, "-m", "not thorough and not computing", *arguments]
             sessions.append(Session(f"python{version}", environment_for(version, python), selection))
             failed += [sessions[-1].title] if sessions[-1].failed() else []
-        selection = "not computing and thorough" if os.environ.get("TESTED") else "not computing"
-        sessions.append(Session("waiting", sys.executable, [*jobs, "-m", selection, *arguments]))
+        left = "not computing and thorough" if os.environ.get("TESTED") else "not computing"
+        sessions.append(Session("waiting", sys.executable, [*jobs, "-m", left, *arguments]))
         failed += [session.title for session in (sessions[-1], sessions[0]) if session.failed()]
     finally:
         for session in sessions:
