@@ -244,7 +244,7 @@ def _interrupted(connection: object) -> bool:
 def test_a_reader_takes_only_what_waiters_wait_for(redis_server: RedisServer) -> None:
     """Callbacks of a lease, which may lock what the reader has locked, do not run in the reader's thread."""
     with mailbox(redis_server) as box:
-        box.driven.listener()._hearing.is_for_waiter = lambda payload: payload == b"granted"
+        box.driven.listener()._hearing.is_for_waiter = b"granted".__eq__
         for name in (b"granted", b"revoked", b"left"):
             box.expect(name)
         reader = reading(box, b"granted")
@@ -263,8 +263,12 @@ def test_a_reader_that_is_interrupted_has_left_the_messages_of_others_to_the_lis
     """The listener takes them before it connects again."""
     with mailbox(redis_server) as box:
         hearing = box.driven.listener()._hearing
-        hearing.is_for_waiter = lambda payload: payload == b"granted"
-        hearing.on_push = lambda payload: _late(payload) if payload == b"granted" else box._heard(payload)
+        hearing.is_for_waiter = b"granted".__eq__
+
+        def push(payload: bytes) -> None:
+            (_late if payload == b"granted" else box._heard)(payload)
+
+        hearing.on_push = push
         event = box.expect(b"revoked")
         box.expect(b"granted")
         with redis_server.connect() as wire:
