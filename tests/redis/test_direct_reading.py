@@ -12,6 +12,7 @@ from holdfast import Client, LeaseState
 from holdfast.runtimes.threads import ThreadEvent, drive
 from holdfast.stores.redis.links import direct_reading
 from holdfast.stores.redis.links.direct_reading import DirectReading
+from holdfast.stores.redis.links.link import RedisHearing
 from tests.redis.threaded import TEST_TIMEOUT, Driven, at_once, linked
 from tests.servers import RedisServer
 from tests.servers.waiting import wait_until
@@ -37,6 +38,12 @@ class Mailbox:
         """Return who decides who reads."""
         direct: DirectReading = self.driven.listener().direct
         return direct
+
+    @property
+    def hearing(self) -> RedisHearing:
+        """Return the callbacks of the link."""
+        hearing: RedisHearing = self.driven.listener()._hearing
+        return hearing
 
     def _heard(self, payload: bytes) -> None:
         self.readers[payload] = threading.current_thread().name
@@ -244,7 +251,7 @@ def _interrupted(connection: object) -> bool:
 def test_a_reader_takes_only_what_waiters_wait_for(redis_server: RedisServer) -> None:
     """Callbacks of a lease, which may lock what the reader has locked, do not run in the reader's thread."""
     with mailbox(redis_server) as box:
-        box.driven.listener()._hearing.is_for_waiter = b"granted".__eq__
+        box.hearing.is_for_waiter = _is_grant
         for name in (b"granted", b"revoked", b"left"):
             box.expect(name)
         reader = reading(box, b"granted")
@@ -262,13 +269,11 @@ def test_a_reader_that_is_interrupted_has_left_the_messages_of_others_to_the_lis
 ) -> None:
     """The listener takes them before it connects again."""
     with mailbox(redis_server) as box:
-        hearing = box.driven.listener()._hearing
-        hearing.is_for_waiter = b"granted".__eq__
 
-        def push(payload: bytes) -> None:
-            (_late if payload == b"granted" else box._heard)(payload)
+        def take(payload: bytes) -> None:
+            (_late if _is_grant(payload) else box._heard)(payload)
 
-        hearing.on_push = push
+        box.hearing.is_for_waiter, box.hearing.on_push = _is_grant, take
         event = box.expect(b"revoked")
         box.expect(b"granted")
         with redis_server.connect() as wire:
@@ -285,14 +290,18 @@ def test_a_reader_that_is_interrupted_has_left_the_messages_of_others_to_the_lis
 def test_an_error_that_a_signal_handler_raises_while_a_thread_reads_is_not_swallowed(redis_server: RedisServer) -> None:
     """It belongs to the caller, as it would if the thread only waited."""
     with mailbox(redis_server) as box:
-        box.driven.listener()._hearing.on_push = _late
+        box.hearing.on_push = _late
         box.expect(b"granted")
         box.send(redis_server, b"granted")
         with pytest.raises(_SoftTimeLimitError):
             box.wait(b"granted")
-        box.driven.listener()._hearing.on_push = box._heard
+        box.hearing.on_push = box._heard
         box.driven.ear.gap()
         box.exchange(redis_server, b"afterwards")
+
+
+def _is_grant(payload: bytes) -> bool:
+    return payload == b"granted"
 
 
 class _SoftTimeLimitError(Exception):
