@@ -10,9 +10,10 @@ in the middle. An hour lasts ten seconds here: python examples/hourly_push.py
 import os
 import sqlite3
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from nodes import Shelf, database, nodes_of, play, say
+from nodes import Node, Shelf, database, nodes_of, play, say
 
 import holdfast
 
@@ -60,9 +61,8 @@ def hourly_wrong(shelf: Shelf, data: sqlite3.Connection) -> None:
 # -- the scenario --------------------------------------------------------------------------------------------
 
 
-def node(folder: str, url: str, space: str, version: str, *, number: int, begins: float) -> None:
-    """Be one node: wake up a little later than the one before, as clocks disagree."""
-    time.sleep(max(0.0, begins + 1.2 * LOCKED * number - time.time()))
+def node(folder: str, url: str, space: str, version: str, *, number: int) -> None:
+    """Be one node, in one hour."""
     with database(Path(folder)) as data:
         if version == "wrong":
             shelf = Shelf(Path(folder) / "shelf.db")
@@ -73,9 +73,17 @@ def node(folder: str, url: str, space: str, version: str, *, number: int, begins
             hourly(client, data, dies=number == 0)
 
 
-def next_hour() -> float:
-    """Return when the next hour begins, with time to start the nodes before it."""
-    return (int((time.time() + 1.5) / HOUR) + 1) * HOUR
+def begin(nodes: Sequence[Node], version: str) -> None:
+    """Let the nodes begin one after another in a new hour, as clocks disagree; the first one dies in the middle."""
+    time.sleep((hour() + 1) * HOUR - time.time())
+    for each in nodes:
+        each.begin()
+        if version == "wrong":
+            time.sleep(1.2 * LOCKED)
+        elif each is nodes[0]:
+            each.hears("in the middle")
+    if version == "once":
+        nodes[0].kill()
 
 
 def scene(folder: Path, url: str, space: str) -> bool:
@@ -85,11 +93,10 @@ def scene(folder: Path, url: str, space: str) -> bool:
         data.execute("CREATE TABLE pushes (version TEXT, hour INTEGER, state TEXT)")
         for version in ("wrong", "once"):
             for _ in range(HOURS if version == "once" else 1):
-                facts = {"folder": str(folder), "url": url, "space": space, "version": version, "begins": next_hour()}
-                with nodes_of([{**facts, "number": number} for number in range(NODES)]) as nodes:
-                    if version == "once":
-                        nodes[0].hears("in the middle")
-                        nodes[0].kill()
+                facts = {"folder": str(folder), "url": url, "space": space, "version": version}
+                each_with = [{**facts, "number": number} for number in range(NODES)]
+                with nodes_of(each_with, together=False) as nodes:
+                    begin(nodes, version)
                     for each in nodes:
                         each.ends()
         wrong, _ = report(data, "wrong", "wrong (SET NX EX, and DEL without a look at the owner)")
