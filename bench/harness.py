@@ -43,6 +43,10 @@ class Size:
     """The number of contending processes with several threads."""
     ensembles: bool
     """Whether ensembles are measured, besides single servers."""
+    buyers: int
+    """The number of processes that buy from one stock."""
+    units: int
+    """How many units the stock has."""
     settle: float
     """How long to wait, in seconds, for events without a signal."""
 
@@ -69,6 +73,8 @@ FULL = Size(
     drains=9,
     crowds=32,
     ensembles=True,
+    buyers=64,
+    units=10_000,
     settle=0.5,
 )
 QUICK = Size(
@@ -93,6 +99,8 @@ QUICK = Size(
     drains=3,
     crowds=32,
     ensembles=True,
+    buyers=64,
+    units=10_000,
     settle=0.5,
 )
 

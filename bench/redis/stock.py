@@ -41,8 +41,6 @@ MEANINGS = {
 
 OVER_HAND = 1.5
 FASTER = 5.0
-BUYERS = 64
-UNITS = 10_000
 PLENTY = 10**12
 START_AFTER = 0.2
 
@@ -81,14 +79,14 @@ def run_sale(size: Size, folder: Path) -> Report:
     """Let many processes sell out one stock, in turns with the same under one lock."""
     with ExitStack() as stack:
         server = stack.enter_context(redis_server(folder))
-        workers = [stack.enter_context(Worker(serve, server.url)) for _ in range(BUYERS)]
+        workers = [stack.enter_context(Worker(serve, server.url)) for _ in range(size.buyers)]
         for worker in workers:
             worker.answer()
         client = stack.enter_context(Client(server.url))
         bare = stack.enter_context(contenders.redis_py_client(server.url))
-        sales = _Sales(server, workers, client, bare)
+        sales = _Sales(server, workers, client, bare, size.units)
         rounds = interleave({label: sales.of(label) for label in (STOCK, LOCK)}, size.rounds)
-    title = f"{BUYERS} processes buy one unit at a time, until {UNITS:,} are sold"
+    title = f"{size.buyers} processes buy one unit at a time, until {size.units:,} are sold"
     report = Report("redis_sale", title, ["sold/s", "min..max of rounds", "over lock", "sold"])
     rates = {label: [rate for _, rate in found] for label, found in rounds.items()}
     for label, found in rounds.items():
@@ -96,7 +94,7 @@ def run_sale(size: Size, folder: Path) -> Report:
         sold = sorted({units for units, _ in found})
         cells = [f"{rate.median:,.0f}", f"{rate.low:,.0f}..{rate.high:,.0f}", str(over), ", ".join(map(str, sold))]
         report.rows.append(Row(label, cells, MEANINGS[label], {"rates": rates[label], "sold": sold}))
-    wrong = max(abs(units - UNITS) for units, _ in rounds[STOCK])
+    wrong = max(abs(units - size.units) for units, _ in rounds[STOCK])
     report.bounds = [
         Bound(f"{STOCK}: units sold too many or too few", wrong, 0),
         Bound(f"{STOCK} / {LOCK}", ratios(rates[STOCK], rates[LOCK]).median, FASTER, at_least=True),
@@ -107,8 +105,8 @@ def run_sale(size: Size, folder: Path) -> Report:
 class _Sales:
     """The sales of all rounds."""
 
-    def __init__(self, server: RedisServer, workers: list[Worker], client: Client, bare: Any) -> None:  # noqa: ANN401 - partly untyped
-        self._server, self._workers, self._client, self._bare = server, workers, client, bare
+    def __init__(self, server: RedisServer, workers: list[Worker], client: Client, bare: Any, units: int) -> None:  # noqa: ANN401 - partly untyped
+        self._server, self._workers, self._client, self._bare, self._units = server, workers, client, bare, units
         self._number = 0
 
     def of(self, label: str) -> Callable[[], tuple[int, float]]:
@@ -118,9 +116,9 @@ class _Sales:
             self._number += 1
             name = f"sale{self._number}"
             if label == STOCK:
-                self._client.stock(name).restock(UNITS)
+                self._client.stock(name).restock(self._units)
             else:
-                self._bare.set(name, UNITS)
+                self._bare.set(name, self._units)
             start = clock() + START_AFTER
             for worker in self._workers:
                 worker.order((label, name, start))

@@ -36,6 +36,8 @@ TINY = Size(
     drains=1,
     crowds=2,
     ensembles=False,
+    buyers=4,
+    units=200,
     settle=0.02,
 )
 
