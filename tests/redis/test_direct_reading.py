@@ -334,10 +334,11 @@ def _reading_client(ours: Client, theirs: Client) -> Generator[None]:
             waiter = threading.Thread(target=lambda: ours.lock("direct:hot", timeout=TEST_TIMEOUT).acquire().release())
             waiter.start()
             wait_until(lambda: bool(direct._blocked or (direct._lent and direct._reader)), f"wait {number}")
-            if direct._lent and direct._reader:
+            if reads := bool(direct._lent and direct._reader):
                 yield
-                return
         waiter.join(TEST_TIMEOUT)
+        if reads:
+            return
     pytest.fail("no thread ever read")
 
 
