@@ -14,6 +14,9 @@ from simulation.runner import Tally, run_scenarios
 SEEDS = int(os.environ.get("HOLDFAST_SIMULATION_SEEDS", "100"))
 """How many seeds of each scenario are run: `make test-all` says more."""
 
+TIMEOUT = 1800
+"""For how long, in seconds, all seeds of a scenario may take at low priority beside other tests."""
+
 NEVER_PROMISED = {
     "clock_forward": {Invariant.EXCLUSION, Invariant.BACKED, Invariant.KEPT},
     "amnesia": {Invariant.EXCLUSION, Invariant.BACKED, Invariant.KEPT, Invariant.CLEAN},
@@ -98,7 +101,7 @@ def tally_of(scenario: str) -> Tally:
     return tally
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(TIMEOUT)
 @pytest.mark.parametrize("scenario", each(BY_NAME))
 def test_every_promise_is_kept(scenario: str) -> None:
     """No seed breaks what the scenario promises. The first test of a scenario runs it for all of them."""
@@ -111,14 +114,14 @@ def test_every_promise_is_kept(scenario: str) -> None:
     assert tally.grants > 5 * tally.seeds
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(TIMEOUT)
 @pytest.mark.parametrize("scenario", each(NEVER_PROMISED))
 def test_what_is_not_promised_is_seen_to_break(scenario: str) -> None:
     """A check that never fires proves nothing: where a guarantee ends, the checks say so."""
     assert set(tally_of(scenario).not_promised) >= NEVER_PROMISED[scenario]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(TIMEOUT)
 @pytest.mark.parametrize("scenario", each(FAULTS))
 def test_every_fault_happens(scenario: str) -> None:
     """No fault is one in name only."""
@@ -126,7 +129,7 @@ def test_every_fault_happens(scenario: str) -> None:
     assert not {fault for fault in FAULTS[scenario] if tally.happened[fault] < tally.seeds // 40}
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(TIMEOUT)
 @pytest.mark.xdist_group("redis_strict")
 def test_holders_keep_their_leases_through_a_failover() -> None:
     """A lease that the promoted server has never heard of is taken up again by its holder, and goes on."""
