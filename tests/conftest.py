@@ -61,6 +61,7 @@ THOROUGH = (
     "postgresql/test_schema.py::test_old_rows_are_swept_in_parts",
     "postgresql/test_schema.py::test_processes_race_the_migration",
     "postgresql/test_schema.py::test_starters_race_the_migration[30]",
+    "properties/test_barging.py::test_a_wrong",
     "properties/test_mutants.py",
     "properties/test_simulated_server.py",
     "properties/test_sql_stores.py::test_wrong_sql_is_noticed",

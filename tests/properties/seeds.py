@@ -46,5 +46,7 @@ FIRST = {
     "vote waited for twice": 1,
     "WhatWasReleasedIsTakenUp": 9,
     "MoreIsTakenUpThanThereIs": 2,
+    "short cut hands over too soon": 1,
+    "short cut joins among others": 4,
 }
 """By the name of the bug, the seed to begin with. One that does not meet it any more costs time, and nothing else."""
