@@ -4,7 +4,7 @@ Wrong: each node takes a lock that expires, and deletes it when it is done, with
 comes late finds no lock, and pushes again. A node that was slow deletes the lock of another.
 
 Right: a job that runs once in each window, with up to three attempts. In each hour the first node that pushes is killed
-in the middle. An hour lasts ten seconds here: python examples/hourly_push.py
+in the middle. An hour lasts 15 seconds here: python examples/hourly_push.py
 """
 
 import os
@@ -17,7 +17,7 @@ from nodes import Node, Shelf, database, nodes_of, play, say
 
 import holdfast
 
-HOUR, HOURS, NODES = 10.0, 2, 4
+HOUR, HOURS, NODES = 15.0, 2, 4
 TTL = 3.0
 LOCKED = 0.5
 
