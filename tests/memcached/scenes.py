@@ -80,7 +80,7 @@ async def extend(lease: AsyncLease) -> None:
 async def gather(kit_start: Callable[..., Any], works: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
     """Run works side by side, in threads or tasks, and wait for all."""
     for running in [kit_start(work) for work in works]:
-        await running.result(120.0)
+        await running.result(280.0)
 
 
 __all__ = [

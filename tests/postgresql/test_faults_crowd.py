@@ -59,7 +59,7 @@ def test_a_long_queue_stays_correct(postgres_server: PostgresServer) -> None:
         url = f"{postgres_server.url}?connections=4"
         async with (
             AsyncClient(url, namespace="long", operation_timeout=60.0) as holder,
-            AsyncClient(url, namespace="long", operation_timeout=60.0) as client,
+            AsyncClient(url, namespace="long", operation_timeout=60.0, retry_for=60.0) as client,
         ):
             lease = await holder.lock("queue", TTL).acquire()
             order: list[int] = []
