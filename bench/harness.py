@@ -229,8 +229,13 @@ def spread(values: Iterable[float]) -> Spread:
 
 
 def ratios(over: Sequence[float], under: Sequence[float]) -> Spread:
-    """Return the spread of the ratios of two contenders, each within one round: nan over one that got nothing done."""
-    return spread(one / other if other else math.nan for one, other in zip(over, under, strict=True))
+    """Return the spread of the ratios of two contenders, each within one round.
+
+    It is nan if the second contender got nothing done in a round.
+    """
+    if not all(under):
+        return Spread(math.nan, math.nan, math.nan)
+    return spread(one / other for one, other in zip(over, under, strict=True))
 
 
 def percentile(values: Iterable[float], share: float) -> float:

@@ -176,5 +176,4 @@ def _serve_peer(line: Connection, peer: Built, address: Address) -> None:
         while True:
             seconds: float = line.recv()
             overlaps, grants = program.hot(seconds)
-            acquired = max(1, sum(grants))  # at least one, so that there is a ratio if a slow peer had no grant in time
-            line.send(Round(acquired / seconds, min(grants) / max(1, *grants), overlaps))
+            line.send(Round(sum(grants) / seconds, min(grants) / max(1, *grants), overlaps))

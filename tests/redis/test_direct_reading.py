@@ -305,7 +305,7 @@ def _is_grant(payload: bytes) -> bool:
 
 
 class _SoftTimeLimitError(Exception):
-    """What a signal handler raises."""
+    """An error that a signal handler raises in the thread that it interrupts."""
 
 
 def _late(payload: bytes) -> None:

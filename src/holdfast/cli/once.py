@@ -19,7 +19,7 @@ from holdfast.jobs.once import Begun, JobSpec, Once, Verdict
 from holdfast.jobs.record import SUPERSEDED, JobStatus
 from holdfast.jobs.windows import instant
 from holdfast.lease import Lease
-from holdfast.primitives.once import MOST_ATTEMPTS
+from holdfast.primitives.once import MOST_ATTEMPTS, WHEN
 from holdfast.runtimes.threads import drive
 
 
@@ -40,23 +40,24 @@ class OnceOptions:
 
     def spec(self, client: Client) -> JobSpec:
         """Return the job. Raises UsageError if an option is wrong."""
-        if (self.window is None) == (self.key is None):
-            raise UsageError("a job runs once in each window or once for a key: give either --window or --key")
         every: object = self.window
         if self.window is not None and self.window.replace(".", "", 1).isdecimal():
             every = float(self.window) if "." in self.window else int(self.window)
-        once = client.once(
-            self.title,
-            window=every,
-            key=self.key,
-            attempts=self.attempts,
-            at_least=self.at_least,
-            busy=self.busy,
-            ttl=self.ttl,
-            timeout=self.timeout,
-            max_waiters=self.max_waiters,
-            keep=self.keep,
-        )
+        try:
+            once = client.once(
+                self.title,
+                window=every,
+                key=self.key,
+                attempts=self.attempts,
+                at_least=self.at_least,
+                busy=self.busy,
+                ttl=self.ttl,
+                timeout=self.timeout,
+                max_waiters=self.max_waiters,
+                keep=self.keep,
+            )
+        except UsageError as error:
+            raise UsageError(str(error).replace(WHEN, "--window or --key")) from error
         return once.spec
 
 

@@ -38,6 +38,9 @@ R = TypeVar("R")
 
 MOST_ATTEMPTS = 1000
 
+WHEN = 'window="hourly" (or "daily", seconds, a cron expression) or key="..."'
+"""The two options of which a job needs one, in the words of Python. The command line replaces them by its own."""
+
 
 @dataclass(slots=True, frozen=True)
 class OnceResult(Generic[R]):
@@ -90,10 +93,7 @@ def job_spec(
 ) -> JobSpec:
     """Check the options of a job. Raises UsageError if one is wrong."""
     if (window is None) == (key is None):
-        raise UsageError(
-            'a job runs once in each window or once for a key: give either window="hourly" (or "daily", seconds, a '
-            'cron expression) or key="..."'
-        )
+        raise UsageError(f"a job runs once in each window or once for a key: give either {WHEN}")
     if busy is None:
         busy = SKIP if key is None else WAIT
     if busy not in BUSY:

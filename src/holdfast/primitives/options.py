@@ -200,7 +200,7 @@ FAIR_AFTER = 0.1
 """For how many seconds a waiter with fair=False may be passed, if the lock does not say."""
 
 UNFAIR = "fair=False"
-"""What the error of a store that serves waiters in its own order calls the option. The command line replaces it."""
+"""The option in the words of Python, as an error names it. The command line replaces them by its own `--unfair`."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

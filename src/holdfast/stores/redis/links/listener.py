@@ -176,7 +176,7 @@ class RedisListener(ListenerThread):
                         news = True
 
     def _lend(self) -> None:
-        """Let other threads read, and take what they leave."""
+        """Let other threads read; then push the messages that they have left."""
         try:
             self.direct.lend(lambda: self._stopped)
         finally:
@@ -220,11 +220,11 @@ class RedisListener(ListenerThread):
         return answered
 
     def _take_for_waiters(self, connection: RedisConnection) -> bool:
-        """Take what came for waiters, in the thread of one; return whether the listener's thread has to do the rest.
+        """Push the messages for waiters, and leave all others; return whether the listener's thread has to go on.
 
-        What else came may call the users' callbacks, which may lock what this thread has locked; or it may change a
-        lease, which an interrupt of this thread would leave half done. Errors are raised: they may be those of a signal
-        handler.
+        The thread of a waiter calls this. A message for a holder may call a callback of the user, which may lock what
+        this thread has locked; or it may change a lease, which an interrupt of this thread would leave half done.
+        Errors are raised: a signal handler may have raised them.
         """
         return self._receive(connection, self._push_to_waiter) or bool(self._left)
 
