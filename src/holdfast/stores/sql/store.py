@@ -5,7 +5,7 @@ else (somebody waits, a semaphore, a withdrawn request) is a step of the grant t
 database's clock, take the step at that instant, and write the row if nobody has written it meanwhile. If somebody has,
 the step is taken again on the locked row, so that no client starves; a client that stands still keeps the lock for
 a second at most. All ways are atomic at one instant of the database's clock: no other step comes between the read and
-the write.
+the write. What one client does with one name at the same time it does in one step: shared_steps.py.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
@@ -32,6 +32,7 @@ from holdfast.outcome import Outcome
 from holdfast.stores.sql.database import SqlDatabase, SqlSnapshot, SqlWrite
 from holdfast.stores.sql.polling import acquire_by_polling
 from holdfast.stores.sql.rows import SqlRow, is_plain_request, row_of, state_of
+from holdfast.stores.sql.shared_steps import SharedSteps
 from holdfast.stores.tabled import Steps, TabledStore
 from holdfast.table.state import NameState
 from holdfast.table.step import Step
@@ -59,6 +60,7 @@ class SqlStore(TabledStore):
         self._title = title
         self._runtime = runtime
         self._database = database
+        self._shared = SharedSteps(runtime, title, self._take_one)
         first = runtime.now() + SWEEP_ON * (1 + runtime.random())
         self._rows = _Sweep(runtime, database.sweep, first)
         self._cells = _Sweep(runtime, database.sweep_cells, first)
@@ -83,17 +85,17 @@ class SqlStore(TabledStore):
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
         """Grant a free name by one statement; else take a step."""
-        if is_plain_request(request):
-            granted = await self._database.acquire(request, until)
-            if isinstance(granted, int):
-                return Granted(granted, request.ttl)
-            if isinstance(granted, Queued):
-                return granted
-        else:
-            granted = await self._database.read([request.name], until)
+        snapshot = None
+        if is_plain_request(request) and not self._shared.under_way(request.name):
+            found = await self._database.acquire(request, until)
+            if isinstance(found, int):
+                return Granted(found, request.ttl)
+            if isinstance(found, Queued):
+                return found
+            snapshot = found
         if request.channel:
-            return await self._take(granted, lambda steps: steps.on(request.name).acquire(request), until)
-        return await self._take(granted, lambda steps: acquire_by_polling(steps.on(request.name), request), until)
+            return await self._shared.take(request.name, lambda step: step.acquire(request), until, snapshot)
+        return await self._shared.take(request.name, lambda step: acquire_by_polling(step, request), until, snapshot)
 
     async def release(self, release: ReleaseRequest, until: float) -> Outcome:
         """Release a name for which nobody waits by one statement; else take a step."""
@@ -104,7 +106,7 @@ class SqlStore(TabledStore):
             if snapshot is None:
                 outcome = Outcome.RELEASED
             else:
-                outcome = await self._take(snapshot, lambda steps: steps.on(release.name).release(release), until)
+                outcome = await self._shared.take(release.name, lambda step: step.release(release), until, snapshot)
         await self._rows.go_on(until)
         return outcome
 
@@ -127,13 +129,16 @@ class SqlStore(TabledStore):
 
     async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:
         """Take a step on one name."""
-        snapshot = await self._database.read([name], until)
-        return await self._take(snapshot, lambda steps: work(steps.on(name)), until)
+        return await self._shared.take(name, work, until)
 
     async def steps(self, names: Sequence[str], work: Callable[[Steps], T], until: float) -> T:
         """Take a step on several names, in one transaction."""
         snapshot = await self._database.read(sorted(set(names)), until)
         return await self._take(snapshot, work, until, atomic=True)
+
+    async def _take_one(self, name: str, snapshot: SqlSnapshot | None, work: Callable[[Steps], T], until: float) -> T:
+        """Take a step on one name, from a snapshot if there is one."""
+        return await self._take(snapshot or await self._database.read([name], until), work, until)
 
     async def _take(
         self, snapshot: SqlSnapshot, work: Callable[[Steps], T], until: float, *, atomic: bool = False

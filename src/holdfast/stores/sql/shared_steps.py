@@ -1,0 +1,147 @@
+"""The steps of one client on one name, taken together.
+
+If three hundred waiters of a semaphore took a step each, every one of them would read and write the whole queue, and
+wait for the row behind all others. So of the steps that come while one is under way the next takes all at once.
+"""
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from copy import copy
+from functools import partial
+from typing import Any, Generic, TypeVar, cast
+from weakref import WeakValueDictionary
+
+from holdfast.contracts.runtime import Runtime
+from holdfast.errors import OutcomeUnknown, StoreUnavailable
+from holdfast.runtimes.single import SingleFlight
+from holdfast.stores.sql.database import SqlSnapshot
+from holdfast.stores.tabled import Steps
+from holdfast.table.step import Step
+
+T = TypeVar("T")
+
+Work = Callable[[Steps], Any]
+Take = Callable[[str, SqlSnapshot | None, Work, float], Coroutine[Any, Any, Any]]
+"""Takes a step on a name, from a snapshot if there is one."""
+
+
+class _Share(Generic[T]):
+    """What one caller wants to do in a step, and what came of it."""
+
+    __slots__ = ("ended", "error", "result", "sent", "work")
+
+    def __init__(self, work: Callable[[Step], T]) -> None:
+        self.work = work
+        self.ended = False
+        self.sent = False
+        """Whether a step that was begun does this work."""
+        self.result: T | None = None
+        self.error: Exception | None = None
+
+    def end(self, result: T | None, error: Exception | None = None) -> None:
+        self.result, self.error = result, error
+        self.ended = True
+
+
+class _Line:
+    """The shares in steps on one name. It lasts as long as somebody has one."""
+
+    __slots__ = ("__weakref__", "begun", "flight", "waiting")
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.flight = SingleFlight(runtime)
+        self.waiting: deque[_Share[Any]] = deque()
+        self.begun = 0
+        """How many steps were begun."""
+
+
+class SharedSteps:
+    """Takes the steps of one client, each name's one after the other."""
+
+    def __init__(self, runtime: Runtime, title: str, take: Take) -> None:
+        """Prepare to take steps by `take`, on a database with this title."""
+        self._runtime = runtime
+        self._title = title
+        self._take = take
+        self._mutex = runtime.mutex()
+        self._lines: WeakValueDictionary[str, _Line] = WeakValueDictionary()
+
+    def under_way(self, name: str) -> bool:
+        """Return whether this client takes a step on a name."""
+        return name in self._lines
+
+    async def take(self, name: str, work: Callable[[Step], T], until: float, snapshot: SqlSnapshot | None = None) -> T:
+        """Do `work` in a step on one name, perhaps together with others; return what it returns.
+
+        If no other step is under way it is taken from `snapshot`, if there is one.
+        """
+        with self._mutex:
+            line = self._lines.get(name)
+            if line is None:
+                line = self._lines[name] = _Line(self._runtime)
+        mine = _Share(work)
+        begun = line.begun
+        line.waiting.append(mine)
+        try:
+            while not mine.ended:
+                carry_out = partial(self._carry_out, name, line, mine, (begun, snapshot), until)
+                if not await line.flight.fly(lambda: not mine.ended, carry_out, until) and not mine.ended:
+                    raise self._too_late(sent=mine.sent)
+        finally:
+            if not mine.sent:
+                with suppress(ValueError):
+                    line.waiting.remove(mine)
+        if mine.error is not None:
+            raise mine.error
+        return cast("T", mine.result)
+
+    async def _carry_out(
+        self, name: str, line: _Line, mine: _Share[Any], read: tuple[int, SqlSnapshot | None], until: float
+    ) -> None:
+        """Take one step for all who wait for it, and for `mine`."""
+        shares: list[_Share[Any]] = []
+        try:
+            while line.waiting:
+                shares.append(line.waiting.popleft())
+            if not mine.ended and mine not in shares:  # an interrupt has ended the step that it was in
+                shares.append(mine)
+            for each in shares:
+                each.sent = True
+            begun, snapshot = read
+            as_read = snapshot if line.begun == begun else None
+            line.begun += 1
+            results: Sequence[Any] = await self._take(name, as_read, _all_of(name, shares), until)
+            for each, result in zip(shares, results, strict=True):
+                each.end(result)
+        except Exception as error:  # noqa: BLE001 - everyone who waits for this step raises it
+            for each in shares:
+                each.end(None, error if each is mine else _another(error))
+        finally:
+            for each in shares:
+                if not each.ended:  # an interrupt of the caller that takes the step for all
+                    each.end(None, self._too_late(sent=True))
+
+    def _too_late(self, *, sent: bool) -> StoreUnavailable:
+        if sent:
+            return OutcomeUnknown(f"{self._title} did not answer in time; the request may have been carried out")
+        return StoreUnavailable(
+            f"the request to {self._title} timed out before it was sent: raise `timeout` or `operation_timeout`"
+        )
+
+
+def _another(error: Exception) -> Exception:
+    """Return an error like this one, for another thread to raise."""
+    other = copy(error)
+    other.__cause__ = error.__cause__
+    return other
+
+
+def _all_of(name: str, shares: Sequence[_Share[Any]]) -> Work:
+    """Return the work of all shares. It may be done several times, as that of every step."""
+
+    def work(steps: Steps) -> list[Any]:
+        step = steps.on(name)
+        return [share.work(step) for share in shares]
+
+    return work
