@@ -19,6 +19,9 @@ SIM_ARGS ?=
 MODELS_ARGS ?=
 LOG ?=
 
+# Tests start hundreds of interpreters: each would compile what it imports anew if none might keep it.
+export PYTHONDONTWRITEBYTECODE =
+
 .DEFAULT_GOAL = help
 .PHONY: help demo test test-all stress sim coverage lint format types models bench servers clean
 .DELETE_ON_ERROR:

@@ -2,13 +2,15 @@
 
 Tests that only compute (the simulation, the properties and their planted bugs) have the same results on every Python:
 they run once, on the default one, in the background and at low priority. The tests that mostly wait run beside them: on
-each other Python the selection of `make test`, on one of them with the oldest supported client libraries; then all of
-them on the default Python; and at last the models of the protocol.
+each other Python the selection of `make test`; then all of them on the default Python; and at last the models of the
+protocol. The Python between the oldest and the newest runs with the oldest supported client libraries, and without the
+tests of the servers that these are not for: what is the same on its neighbours is the same there.
 
     OTHER_PYTHONS="3.13"     which other versions to look for ("" for none)
     SEEDS=2000               how many seeds of each scenario are simulated
     JOBS=auto                how many processes run tests side by side
-    TESTED=1                 `make test` has just passed here: the default Python runs only what it left out
+    TESTED=1                 `make test` has just passed here: only what it left out runs on the default Python, and
+                             the simulation with more seeds
 
 Usage: python -m scripts.test_all [PYTEST_ARGUMENT...]   (from the top of the project, in its environment)
 """
@@ -27,6 +29,9 @@ from scripts.check_skips import complaints, failures
 VERSIONS = ("3.11", "3.12", "3.13")
 OLDEST_CLIENTS = {"3.12": ("redis==6.0.0", "hiredis==3.2.0")}
 """The Python that gets the oldest supported client libraries, and their versions."""
+
+APART = "postgresql or mysql or mariadb or etcd or zookeeper or memcached or fencing or jobs or docs or demo or advisory"
+"""Which tests that Python leaves out, as pytest's -k says it."""
 
 BUILD = Path("build")
 GRACE = 60.0
@@ -118,13 +123,16 @@ def main(arguments: Sequence[str]) -> int:
     jobs = ["-n", os.environ.get("JOBS", "auto")]
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # so that no session keeps running
     failed: list[str] = []
-    sessions = [Session("computing", sys.executable, ["-n", "2", "-m", "computing", *arguments], background=True)]
+    tested = bool(os.environ.get("TESTED"))
+    computing = "computing and (thorough or seeds)" if tested else "computing"
+    sessions = [Session("computing", sys.executable, ["-n", "2", "-m", computing, *arguments], background=True)]
     try:
         for version, python in other_pythons():
-            selection = [*jobs, "-m", "not thorough and not computing", *arguments]
+            apart = ["-k", f"not ({APART})"] if version in OLDEST_CLIENTS and not arguments else []
+            selection = [*jobs, "-m", "not thorough and not computing", *apart, *arguments]
             sessions.append(Session(f"python{version}", environment_for(version, python), selection))
             failed += [sessions[-1].title] if sessions[-1].failed() else []
-        left = "not computing and thorough" if os.environ.get("TESTED") else "not computing"
+        left = "not computing and thorough" if tested else "not computing"
         sessions.append(Session("waiting", sys.executable, [*jobs, "-m", left, *arguments]))
         failed += [session.title for session in (sessions[-1], sessions[0]) if session.failed()]
     finally:

@@ -91,6 +91,9 @@ the servers' faults, or of the tools."""
 COMPUTING = ("simulated/", "properties/", "table/", "ordered/test_granting.py")
 """The tests that only compute. They have the same results on every version of Python, and run at low priority."""
 
+SEEDED = ("simulated/test_promises.py::test_every_promise_is_kept",)
+"""The tests that do more with more seeds."""
+
 NICENESS = 10
 
 
@@ -100,13 +103,15 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the thorough tests and those that only compute, so that -m can exclude them."""
+    """Mark the thorough tests, those that only compute, and those that do more with more seeds, for -m."""
     for item in items:
         path = item.nodeid.removeprefix("tests/")
         if path.startswith(THOROUGH):
             item.add_marker(pytest.mark.thorough)
         if path.startswith(COMPUTING):
             item.add_marker(pytest.mark.computing)
+        if path.startswith(SEEDED):
+            item.add_marker(pytest.mark.seeds)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

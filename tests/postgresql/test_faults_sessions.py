@@ -41,6 +41,11 @@ def test_a_waiter_is_served_though_its_listening_session_was_ended(postgres_serv
             lease = await holder.lock("name", TTL).acquire()
             waiting = kit.start(lambda: waiter.lock("name", TTL).acquire())
             await kit.waiters(holder, "name", 1)
+
+            async def listens() -> bool:
+                return len(listeners(postgres_server, mine)) == 1
+
+            await kit.until(listens, "one session that listens")
             (before,) = listeners(postgres_server, mine)
             postgres_server.terminate(before)
             if wait_for_channel:
@@ -52,10 +57,7 @@ def test_a_waiter_is_served_though_its_listening_session_was_ended(postgres_serv
             assert await lease.release() is Outcome.RELEASED
             assert await (await waiting.result()).release() is Outcome.RELEASED
 
-        async def is_one() -> bool:
-            return len(listeners(postgres_server, mine)) == 1
-
-        await kit.until(is_one, "one session that listens")
+        await kit.until(listens, "one session that listens")
 
     play(form, postgres_server.url, scene)
 
