@@ -30,7 +30,9 @@ VERSIONS = ("3.11", "3.12", "3.13")
 OLDEST_CLIENTS = {"3.12": ("redis==6.0.0", "hiredis==3.2.0")}
 """The Python that gets the oldest supported client libraries, and their versions."""
 
-APART = "postgresql or mysql or mariadb or etcd or zookeeper or memcached or fencing or jobs or docs or demo or advisory"
+APART = (
+    "postgresql or mysql or mariadb or etcd or zookeeper or memcached or fencing or jobs or docs or demo or advisory"
+)
 """Which tests that Python leaves out, as pytest's -k says it."""
 
 BUILD = Path("build")

@@ -51,7 +51,7 @@ def play(scene: Callable[[SqlStore, GatedDatabase, float], Coroutine[Any, Any, N
     async def main() -> None:
         database, runtime = GatedDatabase(), AsyncioRuntime()
         store = SqlStore("here", runtime, database, capabilities_of(RULES))
-        await store.open(lambda notification: None, runtime.now() + 10.0)  # noqa: ARG005
+        await store.open(lambda notification: None, runtime.now() + 10.0)
         await scene(store, database, runtime.now() + 10.0)
 
     asyncio.run(main())
