@@ -1,7 +1,8 @@
 """Many callers of one client that take steps on the same name at the same time, on a database."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import pytest
@@ -10,7 +11,12 @@ from holdfast import Outcome
 from holdfast.contracts.messages import AcquireRequest, Granted, Queued, ReleaseRequest, Reply
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.runtimes.aio import AsyncioRuntime
+from holdfast.stores.sql import shared_steps
+from holdfast.stores.sql.database import SqlSnapshot
+from holdfast.stores.sql.shared_steps import SharedSteps
 from holdfast.stores.sql.store import SqlStore
+from holdfast.stores.tabled import Steps
+from holdfast.table.step import Step
 from simulation.sql.direct import DirectSqlDatabase, capabilities_of
 from simulation.sql.server import SqlRules, SqlServer
 
@@ -141,6 +147,23 @@ def test_who_is_cancelled_leaves_the_others_alone() -> None:
     play(scene)
 
 
+def test_the_step_of_a_cancelled_caller_goes_on_for_the_others() -> None:
+    """They are in the step that it takes for all, and get their replies from it."""
+
+    async def scene(store: SqlStore, database: GatedDatabase, until: float) -> None:
+        database.gate.clear()
+        tasks = await begin(store, until, 10)
+        tasks[0].cancel()
+        database.requests = 0
+        database.gate.set()
+        replies = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(replies[0], asyncio.CancelledError)
+        assert all(isinstance(each, Granted | Queued) for each in replies[1:])
+        assert database.requests <= 1  # the write
+
+    play(scene)
+
+
 def test_a_request_that_was_not_sent_in_time_says_so() -> None:
     """One whose step was begun may have been carried out, and one that waited for the next certainly was not."""
 
@@ -158,3 +181,73 @@ def test_a_request_that_was_not_sent_in_time_says_so() -> None:
         assert [each.owner for each in (await store.inspect("name", until)).holders] == ["first"]
 
     play(scene)
+
+
+def mix_up_replies(patch: pytest.MonkeyPatch) -> None:
+    """Give the replies of a step to its callers in another order."""
+    in_order = shared_steps._all_of
+
+    def reversed_of(name: str, shares: Sequence[Any]) -> Callable[[Steps], list[Any]]:
+        work = in_order(name, shares)
+        return lambda steps: work(steps)[::-1]
+
+    patch.setattr(shared_steps, "_all_of", reversed_of)
+
+
+def keep_what_was_cancelled(patch: pytest.MonkeyPatch) -> None:
+    """Send a request though its caller has gone."""
+
+    class Keeping(deque[Any]):
+        def remove(self, value: object, /) -> None:
+            """Keep it."""
+
+    patch.setattr(shared_steps, "deque", Keeping)
+
+
+def end_with_the_first(patch: pytest.MonkeyPatch) -> None:
+    """Give up the step for all when the caller that takes it is cancelled."""
+
+    async def finish(_: AsyncioRuntime, work: Coroutine[Any, Any, T]) -> T:
+        return await work
+
+    patch.setattr(AsyncioRuntime, "finish", finish)
+
+
+def raise_one_error(patch: pytest.MonkeyPatch) -> None:
+    """Let all callers raise the same error."""
+
+    def same(error: Exception) -> Exception:
+        return error
+
+    patch.setattr(shared_steps, "_another", same)
+
+
+def take_each_step_alone(patch: pytest.MonkeyPatch) -> None:
+    """Take no steps together."""
+
+    async def take(
+        self: SharedSteps, name: str, work: Callable[[Step], T], until: float, snapshot: SqlSnapshot | None = None
+    ) -> T:
+        result: T = await self._take(name, snapshot, lambda steps: work(steps.on(name)), until)
+        return result
+
+    patch.setattr(SharedSteps, "take", take)
+
+
+@pytest.mark.parametrize(
+    ("plant", "test"),
+    [
+        (mix_up_replies, test_a_crowd_takes_one_step_together),
+        (take_each_step_alone, test_a_release_does_not_wait_behind_the_crowd),
+        (keep_what_was_cancelled, test_who_is_cancelled_leaves_the_others_alone),
+        (end_with_the_first, test_the_step_of_a_cancelled_caller_goes_on_for_the_others),
+        (raise_one_error, lambda: test_all_are_told_why_their_step_failed(StoreUnavailable("refused"))),
+    ],
+)
+def test_a_planted_bug_is_found(
+    monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None], test: Callable[[], None]
+) -> None:
+    """The test of the promise fails with the bug."""
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, asyncio.CancelledError)):
+        test()

@@ -362,14 +362,18 @@ class Attempt:
 
     async def _withdraw(self, ended_by: BaseException | None = None) -> NotGranted:
         """Send the withdraw request, up to three times. A store that does not answer forgets the waiter in time."""
-        withdraw = self._to_withdraw()
+        access, withdraw, timeout = self._access, self._to_withdraw(), self._request_timeout
         try:
-            not_granted = await self._access.persist(
-                lambda until: self._access.store.withdraw(withdraw, until), self._request_timeout
-            )
+            not_granted = await access.persist(lambda until: access.store.withdraw(withdraw, until), timeout)
         except StoreError as error:
             not_granted = NotGranted()
             lapse = seconds(max(self._request.waiter_ttl, self._request.ttl))
+            if isinstance(error, StoreUnavailable):
+                access.background_releases.repeat(
+                    lambda: access.store.withdraw(withdraw, self._runtime.now() + timeout),
+                    self._spec.name,
+                    self._runtime.now() + lapse,
+                )
             log.log(
                 logging.DEBUG if _lasts(error) and ended_by is not None and _lasts(ended_by) else logging.WARNING,
                 "could not withdraw the request for %r (%s); the store drops the request within %.1f s",

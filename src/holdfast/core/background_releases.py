@@ -2,8 +2,8 @@
 
 They are the releases of leases that lingered or were lost, and the withdrawals of requests whose caller's time is up.
 The renewer, the notification channel and a caller whose timeout has passed must not wait for a store that does not
-answer. So a few tasks or threads of the client do that work. A failed release is repeated as elsewhere; if it fails in
-the end, the lease ends at its ttl and the store drops the request.
+answer. So a few tasks or threads of the client do that work. They also go on with a release or withdrawal that the
+store did not answer, after its caller was told so: until it is answered, its lease has ended, or the client closes.
 """
 
 import logging
@@ -14,6 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.contracts.runtime import Runtime, Task
+from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.escaping import quoted
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 Work = Callable[[], Coroutine[Any, Any, object]]
+
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
+"""The time between two tries of a request that the store does not answer, in seconds: twice that before the last."""
 
 WORKERS = 8
 """How many background releases run at once at most: several, so that one that hangs does not delay the others."""
@@ -49,6 +54,7 @@ class BackgroundReleases:
         self._mutex: AbstractContextManager[Any] = runtime.mutex()
         self._works: deque[tuple[Work, str]] = deque()
         self._workers: list[_Worker] = []
+        self._closing = False
 
     def add(self, work: Work, name: str) -> None:
         """Run `work` soon in the background: it releases or withdraws `name`, and ends by itself."""
@@ -68,8 +74,35 @@ class BackgroundReleases:
                 self._workers.remove(worker)
             log.debug("%r is not released in the background, because the interpreter shuts down", name)
 
+    def repeat(self, request: Callable[[], Coroutine[Any, Any, object]], name: str, until: float) -> None:
+        """Send a request that releases or withdraws `name`, again and again, until the store answers it.
+
+        It ends at the local instant `until`, after which the request means nothing any more, or with the client.
+        """
+        self._try_later(request, name, until, SHORTEST_PAUSE)
+
+    def _try_later(
+        self, request: Callable[[], Coroutine[Any, Any, object]], name: str, until: float, pause: float
+    ) -> None:
+        at = self._runtime.now() + pause * (0.5 + self._runtime.random())
+
+        async def work() -> None:
+            await self._runtime.sleep(at - self._runtime.now())  # not at all, if others were tried meanwhile
+            if self._closing:
+                return
+            try:
+                await request()
+            except StoreUnavailable:
+                self._try_later(request, name, until, min(2 * pause, LONGEST_PAUSE))
+            except StoreError as error:
+                log.debug("%r is not released in the background (%s)", name, quoted(error))
+
+        if at < until and not self._closing:
+            self.add(work, name)
+
     async def end(self, until: float) -> None:
         """Wait for all background releases that are under way, until a local instant."""
+        self._closing = True
         for worker in self._workers:
             if worker.task is not None:
                 await worker.task.join(until)

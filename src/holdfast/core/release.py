@@ -113,20 +113,22 @@ class Releases:
 
     async def _release_again(self, lease: CoreLease, first: BaseException, began: float) -> Outcome:
         """Release again, after a first request that the store may or may not have carried out."""
-        release = self._to_release(lease)
+        release, timeout = self._to_release(lease), self._access.request_timeout(lease.ttl)
         try:
             if isinstance(first, StoreError) and not isinstance(first, StoreUnavailable):
                 raise first
             if lease.lost_because:
                 outcome = await self._release_lost(release, first, began + LOST_TIMEOUT)
             else:
-                outcome = await self._access.persist(
-                    lambda until: self._store.release(release, until), self._access.request_timeout(lease.ttl)
-                )
+                outcome = await self._access.persist(lambda until: self._store.release(release, until), timeout)
         except StoreError as error:
             level = logging.DEBUG if lease.lost_because or self._access.closed else logging.WARNING
             log.log(level, "the lease of %r could not be released (%s); it ends at its ttl", lease.name, quoted(error))
             outcome = Outcome.UNKNOWN
+            if isinstance(error, StoreUnavailable) and not lease.lost_because:
+                self._access.background_releases.repeat(
+                    lambda: self._store.release(release, self._runtime.now() + timeout), lease.name, lease.kept_until
+                )
         if not outcome.kept and not lease.lost_because and self._runtime.now() < lease.valid_until:
             outcome = Outcome.RELEASED  # the lease cannot have run out yet: the first request was carried out
         return self._settle(lease, outcome)
