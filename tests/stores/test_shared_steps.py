@@ -16,6 +16,7 @@ from holdfast.stores.sql.database import SqlSnapshot
 from holdfast.stores.sql.shared_steps import SharedSteps
 from holdfast.stores.sql.store import SqlStore
 from holdfast.stores.tabled import Steps
+from holdfast.table.state import NameState
 from holdfast.table.step import Step
 from simulation.sql.direct import DirectSqlDatabase, capabilities_of
 from simulation.sql.server import SqlRules, SqlServer
@@ -181,6 +182,32 @@ def test_a_request_that_was_not_sent_in_time_says_so() -> None:
         assert [each.owner for each in (await store.inspect("name", until)).holders] == ["first"]
 
     play(scene)
+
+
+def test_no_request_is_granted_before_it_was_sent() -> None:
+    """A snapshot serves only the request for which it was read: others in the step may have been sent after that."""
+
+    async def main() -> None:
+        runtime, taken, gate = AsyncioRuntime(), list[SqlSnapshot | None](), asyncio.Event()
+
+        async def take(name: str, snapshot: SqlSnapshot | None, work: Callable[[Steps], Any], until: float) -> object:
+            taken.append(snapshot)
+            await asyncio.wait_for(gate.wait(), 10.0)
+            return work(Steps(lambda name: NameState(0), 1, 1, lambda channel: True))
+
+        shared, until = SharedSteps(runtime, "here", take), runtime.now() + 10.0
+        early = SqlSnapshot(1_000 * SECOND, [])
+        first = asyncio.create_task(shared.take("name", lambda step: None, until, early))
+        await asyncio.sleep(0.01)
+        others = [
+            asyncio.create_task(shared.take("name", lambda step: None, until, snapshot)) for snapshot in (early, None)
+        ]
+        await asyncio.sleep(0.01)
+        gate.set()
+        await asyncio.gather(first, *others)
+        assert taken == [early, None]
+
+    asyncio.run(main())
 
 
 def mix_up_replies(patch: pytest.MonkeyPatch) -> None:

@@ -47,13 +47,11 @@ class _Share(Generic[T]):
 class _Line:
     """The shares in steps on one name. It lasts as long as somebody has one."""
 
-    __slots__ = ("__weakref__", "begun", "flight", "waiting")
+    __slots__ = ("__weakref__", "flight", "waiting")
 
     def __init__(self, runtime: Runtime) -> None:
         self.flight = SingleFlight(runtime)
         self.waiting: deque[_Share[Any]] = deque()
-        self.begun = 0
-        """How many steps were begun."""
 
 
 class SharedSteps:
@@ -74,18 +72,18 @@ class SharedSteps:
     async def take(self, name: str, work: Callable[[Step], T], until: float, snapshot: SqlSnapshot | None = None) -> T:
         """Do `work` in a step on one name, perhaps together with others; return what it returns.
 
-        If no other step is under way it is taken from `snapshot`, if there is one.
+        If it is alone in its step, the step is taken from `snapshot`, if there is one. Another request may have been
+        sent after that was read, and a lease must not begin before its request was sent.
         """
         with self._mutex:
             line = self._lines.get(name)
             if line is None:
                 line = self._lines[name] = _Line(self._runtime)
         mine = _Share(work)
-        begun = line.begun
         line.waiting.append(mine)
         try:
             while not mine.ended:
-                carry_out = partial(self._carry_out, name, line, mine, (begun, snapshot), until)
+                carry_out = partial(self._carry_out, name, line, mine, snapshot, until)
                 if not await line.flight.fly(lambda: not mine.ended, carry_out, until) and not mine.ended:
                     raise self._too_late(sent=mine.sent)
         finally:
@@ -97,7 +95,7 @@ class SharedSteps:
         return cast("T", mine.result)
 
     async def _carry_out(
-        self, name: str, line: _Line, mine: _Share[Any], read: tuple[int, SqlSnapshot | None], until: float
+        self, name: str, line: _Line, mine: _Share[Any], snapshot: SqlSnapshot | None, until: float
     ) -> None:
         """Take one step for all who wait for it, and for `mine`."""
         shares: list[_Share[Any]] = []
@@ -108,9 +106,7 @@ class SharedSteps:
                 shares.append(mine)
             for each in shares:
                 each.sent = True
-            begun, snapshot = read
-            as_read = snapshot if line.begun == begun else None
-            line.begun += 1
+            as_read = snapshot if shares == [mine] else None
             results: Sequence[Any] = await self._take(name, as_read, _all_of(name, shares), until)
             for each, result in zip(shares, results, strict=True):
                 each.end(result)
