@@ -109,7 +109,7 @@ class SqlServer:
             )
             self._changed([row.name], now, frozenset())
             return token
-        if rules.queues and request.wait and self._may_join(row, request, rules, now):
+        if rules.queues and request.wait and request.channel and self._may_join(row, request, rules, now):
             return self._join(row, request, rules, now)
         return self.read([request.name], rules)
 

@@ -40,9 +40,10 @@ class Teller:
         proposal: int = 0,
         wait: bool = False,
         span: int = 1,
+        reachable: bool = True,
     ) -> AcquireRequest:
         """Ask for a name: with a `share` of 3 for the whole of 3, which no plain row keeps."""
-        self.machine.ask(client, name, ttl, waiter_ttl, share, share, delay, proposal, wait, span, True)
+        self.machine.ask(client, name, ttl, waiter_ttl, share, share, delay, proposal, wait, span, reachable)
         return self.machine.requests[-1]
 
     def ask_again(self) -> None:
@@ -157,6 +158,12 @@ def nobody_is_faster_than_a_lock(machine: SqlMachine) -> None:
 
 
 # -- the queue ---------------------------------------------------------------------------------------------
+
+
+def a_waiter_polls(machine: SqlMachine) -> None:
+    they = Teller(machine, "off")
+    they.ask(ttl=8 * SECOND)
+    they.ask(ttl=8 * SECOND, wait=True, reachable=False)
 
 
 def waiters_join_and_are_served(machine: SqlMachine) -> None:
@@ -368,6 +375,7 @@ HISTORIES: tuple[History, ...] = (
     a_lock_delay_is_that_of_the_last_holder,
     nobody_is_faster_than_a_lock,
     waiters_join_and_are_served,
+    a_waiter_polls,
     a_waiter_falls_silent,
     a_waiter_goes_away,
     those_who_share_are_served,

@@ -59,8 +59,8 @@ class SqlMachine(StoreMachine):
         self.since, self.ends = 0, 0
         self.floor = 0
         self.stepped_back = False
-        self.faster: Callable[[str], None] | None = None
-        """What another client does before the next write."""
+        self.faster: Callable[[str, int], None] | None = None
+        """What another client does to a name before the next write by the client with this number."""
         self.under_way: list[dict[str, Step]] = []
         return self.open_database()
 
@@ -88,7 +88,7 @@ class SqlMachine(StoreMachine):
             faster, self.faster = self.faster, None
             if faster is not None:
                 outer = self.under_way[-1]
-                faster(write.rows[0].name)
+                faster(write.rows[0].name, self.writer(database))
                 self.begin()
                 for name, step in outer.items():
                     self.tell(name, step)
@@ -96,6 +96,11 @@ class SqlMachine(StoreMachine):
 
         database.write = write_later  # type: ignore[method-assign]
         return database
+
+    def writer(self, database: SqlDatabase) -> int:
+        """Return the number of the client that has this access to the database."""
+        stores = [each.store for each in self.clients]
+        return next(number for number, store in enumerate(stores) if vars(store)["_database"] is database)
 
     # -- what a real database does in its own way ----------------------------------------------------------
 
@@ -238,21 +243,22 @@ class SqlMachine(StoreMachine):
 
     @rule(client=picks, what=st.sampled_from(["ask", "ask", "leave", "renew", "release", "fail over"]), pick=picks)
     def another_client_will_be_faster(self, client: int, what: str, pick: int) -> None:
-        def be_faster(name: str) -> None:
+        def be_faster(name: str, writer: int) -> None:
+            other = client + 1 if client % 3 == writer else client  # one client takes its steps on a name in turn
             there: list[AcquireRequest] = [each for each in self.requests[-8:] if each.name == name]
             if what == "fail over":
                 self.the_server_is_another_one(promoted=True)
                 return
             if what == "ask" or not there:
-                self.ask(client, name, SECOND, SECOND, 1, 1, 0, 0, True, 1, True)
+                self.ask(other, name, SECOND, SECOND, 1, 1, 0, 0, True, 1, True)
                 return
             request = there[pick % len(there)]
             if what == "leave":
-                self.give_up(client, WithdrawRequest(name, request.request_id, unsure=False))
+                self.give_up(other, WithdrawRequest(name, request.request_id, unsure=False))
             elif what == "release":
-                self.let_go(client, ReleaseRequest(name, request.request_id, self.token(request)))
+                self.let_go(other, ReleaseRequest(name, request.request_id, self.token(request)))
             else:
-                self.keep(client, [RenewRequest(name, request.request_id, self.token(request), SECOND)])
+                self.keep(other, [RenewRequest(name, request.request_id, self.token(request), SECOND)])
 
         self.faster = be_faster
 

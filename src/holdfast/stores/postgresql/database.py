@@ -94,7 +94,7 @@ class PgDatabase:
             b"%d" % request.lock_delay,
             b"%d" % request.proposal,
             b"%d" % request.span,
-            table_codec.dump_request(request).encode() if request.wait else None,
+            table_codec.dump_request(request).encode() if request.wait and request.channel else None,
             request.channel.encode(),
             b"%d" % request.waiter_ttl,
             *self._rules,

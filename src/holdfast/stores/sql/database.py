@@ -67,7 +67,8 @@ class SqlDatabase(Protocol):
 
         The request is plain. The row is free if it is plain, its holder is gone, or has expired without a lock delay;
         the request was neither withdrawn nor released; and the database is in no quarantine. A database that `queues`
-        may add a request that waits to the end of the queue, behind a holder that lasts.
+        may add a request that waits to the end of the queue, behind a holder that lasts; one with a channel, for the
+        times at which others poll are for the grant table to say.
         """
         ...
 
