@@ -109,6 +109,8 @@ class StoreAccess:
         """The acquisitions under way, by the id of their request."""
         self.renewer = Renewer(runtime, store, self.request_timeout)
         self.background_releases = BackgroundReleases(runtime)
+        self.late_releases = BackgroundReleases(runtime)
+        """Those that the store has not answered: others do not wait behind their pauses."""
         self.local_waiters: Callable[[str], list[WaiterView]] = _none
         """Returns the local waiters of a name, of whom the store does not know."""
         self.events: Events | None = None

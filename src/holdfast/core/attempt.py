@@ -369,7 +369,7 @@ class Attempt:
             not_granted = NotGranted()
             lapse = seconds(max(self._request.waiter_ttl, self._request.ttl))
             if isinstance(error, StoreUnavailable):
-                access.background_releases.repeat(
+                access.late_releases.repeat(
                     lambda: access.store.withdraw(withdraw, self._runtime.now() + timeout),
                     self._spec.name,
                     self._runtime.now() + lapse,

@@ -126,7 +126,7 @@ class Releases:
             log.log(level, "the lease of %r could not be released (%s); it ends at its ttl", lease.name, quoted(error))
             outcome = Outcome.UNKNOWN
             if isinstance(error, StoreUnavailable) and not lease.lost_because:
-                self._access.background_releases.repeat(
+                self._access.late_releases.repeat(
                     lambda: self._store.release(release, self._runtime.now() + timeout), lease.name, lease.kept_until
                 )
         if not outcome.kept and not lease.lost_because and self._runtime.now() < lease.valid_until:

@@ -78,6 +78,7 @@ class Session(StoreAccess):
         await self._dismiss_waiters(until)
         until = await release_all_kept(self, self.release, until)
         await self.background_releases.end(until)
+        await self.late_releases.end(until)
         await self.renewer.stop(until)
         await self.runtime.settle(until)
         await self.store.close()
