@@ -256,7 +256,8 @@ class StoreChecks:
     # -- the queue -----------------------------------------------------------------------------------------
 
     def _follow_queue(self, node: Node, state: NameState, followed: Followed) -> None:
-        before, after, now = followed.queue, dict[str, Place](), node.clock()
+        before, after = followed.queue, dict[str, Place]()
+        now = max(node.clock(), state.used_at)  # a clock that stepped back is noticed by the next step, not by a write
         for waiter in state.queue:
             place = before.get(waiter.request.request_id)
             if place is None:
