@@ -77,8 +77,8 @@ class StoreChecks:
         self._min_holds: dict[str, float] = {}
         """By request: the end of its min_hold, in true time."""
         self._disturbed_until: dict[str, float] = {}
-        self._dead: set[str] = set()
-        """The channels of clients that died."""
+        self._dead: dict[str, float] = {}
+        """The channels of clients that died, and when: a step that was read before does not see it."""
         self._bounds: dict[str, int] = {}
         """By request that allows barging: for how long, in microseconds."""
         self._let_go: set[str] = set()
@@ -150,7 +150,7 @@ class StoreChecks:
 
     def died(self, channel: str) -> None:
         """Record that a client died, so that it releases nothing any more."""
-        self._dead.add(channel)
+        self._dead[channel] = self._world.time
 
     def letting_go(self, request_id: str) -> None:
         """Record that a client begins to release a lease or to withdraw a request."""
@@ -231,7 +231,8 @@ class StoreChecks:
                 self._tell(Invariant.DELAY, f"{name}: {holder.request_id} was granted {early:.3f} s {late}")
 
     def _check_push(self, node: Node, name: str, holder: Holder, followed: Followed) -> None:
-        if not node.listens(holder.channel):
+        died = self._dead.get(holder.channel, 0.0)
+        if not node.listens(holder.channel) and died <= node.in_true_time(holder.granted_at):
             self._tell(
                 Invariant.PROMPT, f"{name}: {holder.request_id} was granted, and nobody receives the notification"
             )

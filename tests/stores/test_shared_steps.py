@@ -165,6 +165,23 @@ def test_the_step_of_a_cancelled_caller_goes_on_for_the_others() -> None:
     play(scene)
 
 
+def test_nobody_waits_long_for_a_lost_reply_to_another() -> None:
+    """The next step is taken though the one before it has not ended."""
+
+    async def scene(store: SqlStore, database: GatedDatabase, until: float) -> None:
+        database.gate.clear()
+        [first] = await begin(store, until, 1)
+        stuck, database.gate = database.gate, asyncio.Event()
+        database.gate.set()
+        replies = [await task for task in await begin(store, until, 10, 1)]
+        assert [type(reply) for reply in replies] == [Granted] * 2 + [Queued] * 8
+        assert not first.done()
+        stuck.set()
+        assert isinstance(await first, Queued)
+
+    play(scene)
+
+
 def test_a_request_that_was_not_sent_in_time_says_so() -> None:
     """One whose step was begun may have been carried out, and one that waited for the next certainly was not."""
 

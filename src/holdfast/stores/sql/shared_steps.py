@@ -1,7 +1,8 @@
 """The steps of one client on one name, taken together.
 
 If three hundred waiters of a semaphore took a step each, every one of them would read and write the whole queue, and
-wait for the row behind all others. So of the steps that come while one is under way the next takes all at once.
+wait for the row behind all others. So of the steps that come while one is under way the next takes all at once. It
+does not wait for long: if the reply is lost, only those whose request it was learn of it late.
 """
 
 from collections import deque
@@ -21,6 +22,9 @@ from holdfast.table.step import Step
 
 T = TypeVar("T")
 
+PATIENCE = 0.1
+"""For how many seconds the next step waits for the one that is under way: several times what one takes."""
+
 Work = Callable[[Steps], Any]
 Take = Callable[[str, SqlSnapshot | None, Work, float], Coroutine[Any, Any, Any]]
 """Takes a step on a name, from a snapshot if there is one."""
@@ -29,13 +33,13 @@ Take = Callable[[str, SqlSnapshot | None, Work, float], Coroutine[Any, Any, Any]
 class _Share(Generic[T]):
     """What one caller wants to do in a step, and what came of it."""
 
-    __slots__ = ("ended", "error", "result", "sent", "work")
+    __slots__ = ("ended", "error", "flight", "result", "work")
 
     def __init__(self, work: Callable[[Step], T]) -> None:
         self.work = work
         self.ended = False
-        self.sent = False
-        """Whether a step that was begun does this work."""
+        self.flight: SingleFlight | None = None
+        """The step that does this work, once it was begun."""
         self.result: T | None = None
         self.error: Exception | None = None
 
@@ -82,34 +86,55 @@ class SharedSteps:
         mine = _Share(work)
         line.waiting.append(mine)
         try:
-            while not mine.ended:
-                carry_out = partial(self._carry_out, name, line, mine, snapshot, until)
-                if not await line.flight.fly(lambda: not mine.ended, carry_out, until) and not mine.ended:
-                    raise self._too_late(sent=mine.sent)
+            while mine.flight is None:
+                await self._take_next(name, line, mine, snapshot, until)
         finally:
-            if not mine.sent:
-                with suppress(ValueError):
-                    line.waiting.remove(mine)
+            with suppress(ValueError):
+                line.waiting.remove(mine)
+        if not mine.ended:
+            await mine.flight.settle(until)
+        if not mine.ended:
+            raise self._too_late(sent=True)
         if mine.error is not None:
             raise mine.error
         return cast("T", mine.result)
 
-    async def _carry_out(
+    async def _take_next(
         self, name: str, line: _Line, mine: _Share[Any], snapshot: SqlSnapshot | None, until: float
     ) -> None:
-        """Take one step for all who wait for it, and for `mine`."""
+        """Take the next step, or wait until it is taken; but not for long for the one before it."""
+        flight, now = line.flight, self._runtime.now()
+        if now >= until:
+            raise self._too_late(sent=False)
+        carry_out = partial(self._carry_out, name, line, flight, mine, snapshot=snapshot, until=until)
+        over = await flight.fly(lambda: mine.flight is None, carry_out, min(until, now + PATIENCE))
+        if not over and mine.flight is None and line.flight is flight:
+            line.flight = SingleFlight(self._runtime)
+
+    async def _carry_out(
+        self,
+        name: str,
+        line: _Line,
+        flight: SingleFlight,
+        mine: _Share[Any],
+        *,
+        snapshot: SqlSnapshot | None,
+        until: float,
+    ) -> None:
+        """Take one step for all who wait for it, of whom `mine` is usually one."""
         shares: list[_Share[Any]] = []
         try:
             while line.waiting:
                 shares.append(line.waiting.popleft())
-            if not mine.ended and mine not in shares:  # an interrupt has ended the step that it was in
+            if mine.flight is None and mine not in shares:  # an interrupt came when another had just taken it
                 shares.append(mine)
             for each in shares:
-                each.sent = True
-            as_read = snapshot if shares == [mine] else None
-            results: Sequence[Any] = await self._take(name, as_read, _all_of(name, shares), until)
-            for each, result in zip(shares, results, strict=True):
-                each.end(result)
+                each.flight = flight
+            if shares:
+                as_read = snapshot if shares == [mine] else None
+                results: Sequence[Any] = await self._take(name, as_read, _all_of(name, shares), until)
+                for each, result in zip(shares, results, strict=True):
+                    each.end(result)
         except Exception as error:  # noqa: BLE001 - everyone who waits for this step raises it
             for each in shares:
                 each.end(None, error if each is mine else _another(error))
