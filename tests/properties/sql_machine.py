@@ -60,7 +60,7 @@ class SqlMachine(StoreMachine):
         self.floor = 0
         self.stepped_back = False
         self.faster: Callable[[str, int], None] | None = None
-        """What another client does to a name before the next write by the client with this number."""
+        """Called before the next write, with its name and the number of its client: acts as another."""
         self.under_way: list[dict[str, Step]] = []
         return self.open_database()
 

@@ -1,6 +1,8 @@
 """Many callers of one client that take steps on the same name at the same time, on a database."""
 
 import asyncio
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
@@ -11,6 +13,7 @@ from holdfast import Outcome
 from holdfast.contracts.messages import AcquireRequest, Granted, Queued, ReleaseRequest, Reply
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.runtimes.aio import AsyncioRuntime
+from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.sql import shared_steps
 from holdfast.stores.sql.database import SqlSnapshot
 from holdfast.stores.sql.shared_steps import SharedSteps
@@ -26,6 +29,12 @@ T = TypeVar("T")
 SECOND = 1_000_000
 RULES = SqlRules(60 * SECOND)
 CROWD = 100
+
+
+@pytest.fixture(autouse=True)
+def _a_stall_is_no_lost_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin no step beside one that hangs, though the machine stands still for a moment."""
+    monkeypatch.setattr(shared_steps, "PATIENCE", 10.0)
 
 
 class GatedDatabase(DirectSqlDatabase):
@@ -165,8 +174,9 @@ def test_the_step_of_a_cancelled_caller_goes_on_for_the_others() -> None:
     play(scene)
 
 
-def test_nobody_waits_long_for_a_lost_reply_to_another() -> None:
+def test_nobody_waits_long_for_a_lost_reply_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next step is taken though the one before it has not ended."""
+    monkeypatch.setattr(shared_steps, "PATIENCE", 0.1)
 
     async def scene(store: SqlStore, database: GatedDatabase, until: float) -> None:
         database.gate.clear()
@@ -199,6 +209,43 @@ def test_a_request_that_was_not_sent_in_time_says_so() -> None:
         assert [each.owner for each in (await store.inspect("name", until)).holders] == ["first"]
 
     play(scene)
+
+
+def test_an_interrupted_thread_leaves_the_next_step_to_another() -> None:
+    """Ctrl-C in the step of one thread ends that step, and a thread that waited takes its own at once."""
+    begun, interrupt, ended = threading.Event(), threading.Event(), list[object]()
+
+    async def take(name: str, snapshot: SqlSnapshot | None, work: Callable[[Steps], Any], until: float) -> object:
+        if not begun.is_set():
+            begun.set()
+            assert interrupt.wait(10.0)
+            raise KeyboardInterrupt
+        return work(Steps(lambda name: NameState(0), 1, 1, lambda channel: True))
+
+    runtime = ThreadsRuntime()
+    shared, until = SharedSteps(runtime, "here", take), runtime.now() + 10.0
+
+    def first() -> None:
+        try:
+            drive(shared.take("name", lambda step: "first", until))
+        except KeyboardInterrupt as error:
+            ended.append(error)
+
+    threads = [
+        threading.Thread(target=first),
+        threading.Thread(target=lambda: ended.append(drive(shared.take("name", lambda step: "next", until)))),
+    ]
+    threads[0].start()
+    assert begun.wait(10.0)
+    threads[1].start()
+    while not shared._lines["name"].waiting:
+        time.sleep(0.001)
+    interrupt.set()
+    for thread in threads:
+        thread.join(10.0)
+    assert runtime.now() < until
+    assert {type(each) for each in ended} == {KeyboardInterrupt, str}
+    assert not shared.under_way("name")
 
 
 def test_no_request_is_granted_before_it_was_sent() -> None:

@@ -55,6 +55,10 @@ class SingleFlight:
                 self._under_way = None
         flight.set()
 
+    def under_way(self) -> bool:
+        """Return whether work is under way."""
+        return self._under_way is not None
+
     async def settle(self, until: float) -> bool:
         """Wait for the work that is under way; return whether it has ended, or there was none."""
         with self._mutex:

@@ -31,7 +31,7 @@ Take = Callable[[str, SqlSnapshot | None, Work, float], Coroutine[Any, Any, Any]
 
 
 class _Share(Generic[T]):
-    """What one caller wants to do in a step, and what came of it."""
+    """The work of one caller in a step, and its result."""
 
     __slots__ = ("ended", "error", "flight", "result", "work")
 
@@ -71,7 +71,8 @@ class SharedSteps:
 
     def under_way(self, name: str) -> bool:
         """Return whether this client takes a step on a name."""
-        return name in self._lines
+        line = self._lines.get(name)  # the traceback of an error may keep a line for long
+        return line is not None and line.flight.under_way()
 
     async def take(self, name: str, work: Callable[[Step], T], until: float, snapshot: SqlSnapshot | None = None) -> T:
         """Do `work` in a step on one name, perhaps together with others; return what it returns.
@@ -135,7 +136,7 @@ class SharedSteps:
                 results: Sequence[Any] = await self._take(name, as_read, _all_of(name, shares), until)
                 for each, result in zip(shares, results, strict=True):
                     each.end(result)
-        except Exception as error:  # noqa: BLE001 - everyone who waits for this step raises it
+        except Exception as error:  # noqa: BLE001 - each caller in this step raises it
             for each in shares:
                 each.end(None, error if each is mine else _another(error))
         finally:
