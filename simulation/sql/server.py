@@ -109,12 +109,15 @@ class SqlServer:
             )
             self._changed([row.name], now, frozenset())
             return token
-        if rules.queues and request.wait and request.channel and self._may_join(row, request, rules, now):
-            return self._join(row, request, rules, now)
+        if rules.queues and request.wait and request.channel and self._may_wait(row, request, rules, now):
+            if request.request_id not in row.queue:
+                return self._join(row, request, rules, now)
+            if f",{table_codec.dump_request(request)}]" in row.queue:
+                return self._stay_alive(row, request, rules, now)
         return self.read([request.name], rules)
 
-    def _may_join(self, row: SqlRow, request: AcquireRequest, rules: SqlRules, now: int) -> bool:
-        """Tell whether a waiter can be added behind a holder that lasts, and nothing else has to be done."""
+    def _may_wait(self, row: SqlRow, request: AcquireRequest, rules: SqlRules, now: int) -> bool:
+        """Tell whether a waiter can wait behind a holder that lasts, and nothing else has to be done."""
         return (
             (row.plain or row.waiting > 0)
             and row.request_id not in {"", request.request_id}
@@ -122,7 +125,6 @@ class SqlServer:
             and row.used_at <= now
             and row.last_released != request.request_id
             and request.request_id not in row.tombstones
-            and request.request_id not in row.queue
             and not self.is_new(rules)
             and self.data.meta.quarantined_until <= now
         )
@@ -135,8 +137,23 @@ class SqlServer:
         channel, _, notify_contended = json.loads(row.holder)
         if row.waiting == 0 and notify_contended:
             self._tell(Notification(channel, NotificationKind.CONTENDED, row.request_id))
+        return self._queued(row, request, row.waiting, rules, now)
+
+    def _stay_alive(self, row: SqlRow, request: AcquireRequest, rules: SqlRules, now: int) -> Queued:
+        """Note that a waiter has asked again."""
+        queue = table_codec.load_queue(row.name, row.queue)
+        place = queue.place(request.request_id)
+        queue[place].fresh_until = now + request.waiter_ttl
+        self._store_queue(row, now, queue, idle_after=max(row.idle_after, now + request.waiter_ttl))
+        self._changed([row.name], now, frozenset())
+        channel, _, notify_contended = json.loads(row.holder)
+        if notify_contended:
+            self._tell(Notification(channel, NotificationKind.CONTENDED, row.request_id))
+        return self._queued(row, request, place, rules, now)
+
+    def _queued(self, row: SqlRow, request: AcquireRequest, place: int, rules: SqlRules, now: int) -> Queued:
         counter = max(row.counter, self.data.meta.quarantined_until - 1) if rules.longest_ttl else row.counter
-        return Queued(counter, retry_in(request, row.waiting, row.expires_at - now), row.waiting)
+        return Queued(counter, retry_in(request, place, row.expires_at - now), place)
 
     def release(self, name: str, request_id: str, rules: SqlRules) -> SqlSnapshot | None:
         """End the lease of a request in a plain row, or hand it over, and return None; else return a snapshot."""

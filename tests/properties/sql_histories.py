@@ -181,6 +181,27 @@ def waiters_join_and_are_served(machine: SqlMachine) -> None:
     they.look()
 
 
+def a_waiter_asks_again(machine: SqlMachine) -> None:
+    they = Teller(machine, "off")
+    holder = they.ask(ttl=4 * SECOND, span=7)
+    for client in (1, 2):
+        they.ask(client, waiter_ttl=2 * SECOND, wait=True)
+    they.wait(SECOND)
+    they.ask_again()
+    they.look()
+    they.wait(SECOND + 1)
+    they.release(holder)
+    they.look()
+
+
+def a_waiter_asks_again_when_the_lease_is_over(machine: SqlMachine) -> None:
+    they = Teller(machine, "off")
+    they.ask(ttl=SECOND)
+    they.ask(1, wait=True)
+    they.wait(SECOND)
+    they.ask_again()
+
+
 def a_waiter_falls_silent(machine: SqlMachine) -> None:
     they = Teller(machine, "off")
     holder = they.ask()
@@ -375,6 +396,8 @@ HISTORIES: tuple[History, ...] = (
     a_lock_delay_is_that_of_the_last_holder,
     nobody_is_faster_than_a_lock,
     waiters_join_and_are_served,
+    a_waiter_asks_again,
+    a_waiter_asks_again_when_the_lease_is_over,
     a_waiter_polls,
     a_waiter_falls_silent,
     a_waiter_goes_away,
@@ -436,9 +459,15 @@ NOTICED_BY: dict[History, tuple[str, ...]] = {
     ),
     waiters_join_and_are_served: (
         "acquire: joins a queue twice",
-        "write: no notification",
         "read: nobody listens",
     ),
+    a_waiter_asks_again: (
+        "acquire: a waiter that asks again does not stay alive",
+        "acquire: a waiter that asks again keeps the first alive",
+        "acquire: a waiter that asks again learns a wrong place",
+        "acquire: a waiter that asks again does not tell the holder",
+    ),
+    a_waiter_asks_again_when_the_lease_is_over: ("acquire: a waiter that asks again finds a lease that ran out",),
     a_waiter_falls_silent: (
         "release: hands over to a dead waiter",
         "write: the last release is forgotten",
@@ -449,7 +478,10 @@ NOTICED_BY: dict[History, tuple[str, ...]] = {
         "read: everybody listens",
         "silent clients seem to listen",
     ),
-    those_who_share_are_served: ("write: notifications whatever is written",),
+    those_who_share_are_served: (
+        "write: no notification",
+        "write: notifications whatever is written",
+    ),
     a_lock_delay_comes_with_a_lease_that_was_pushed: ("write: the lock delay is forgotten",),
     only_the_holder_releases: (
         "release: of anybody",

@@ -11,6 +11,23 @@ WRONG_SQL: dict[str, Change] = {
         "                AND n.expires_at > @now\n                AND n.expires_at <= @now + n.ttl\n",
         "",
     ),
+    "acquire: a waiter that asks again does not stay alive": (
+        "present.queue PLACING (at + in_waiter_ttl)::text",
+        "present.queue PLACING fresh_until",
+    ),
+    "acquire: a waiter that asks again keeps the first alive": (
+        "found_at := strpos(present.queue, ',' || in_waiter || ']');",
+        "found_at := strpos(present.queue, ',\"');",
+    ),
+    "acquire: a waiter that asks again learns a wrong place": ("SELECT number - 1 FROM", "SELECT number FROM"),
+    "acquire: a waiter that asks again finds a lease that ran out": (
+        "                    AND present.expires_at > at AND present.expires_at <= at + present.ttl\n",
+        "",
+    ),
+    "acquire: a waiter that asks again does not tell the holder": (
+        'present_holder ->> 0, \'["contended","\' || present.request_id',
+        "'nobody', '[\"contended\",\"' || present.request_id",
+    ),
     "release: hands over to a dead waiter": ("            AND (waiter ->> 1)::bigint >= at\n", ""),
     "release: hands over an old token": (
         "                n.counter + 1, CASE WHEN at <= @latest",
@@ -116,6 +133,7 @@ WRONG_SQL: dict[str, Change] = {
 
 FOUND_SOON = (
     "acquire: joins a queue twice",
+    "acquire: a waiter that asks again does not stay alive",
     "acquire: overtakes the queue",
     "acquire: takes what is held",
     "acquire: a quarantine is no matter",

@@ -161,9 +161,8 @@ class StoreMachine(RuleBasedStateMachine):
         notifications = [notification for step in steps.values() for notification in step.notifications]
         self.settle()
         for each in self.clients:
-            assert each.heard() == [
-                notification for notification in notifications if notification.channel == each.channel
-            ]
+            heard, sent = each.heard(), [notice for notice in notifications if notice.channel == each.channel]
+            assert heard == sent, f"{heard} instead of {sent}"
         self.conclude(client % 3, steps, ttl, buries)
 
     def prepare(self, client: int, steps: dict[str, Step], ttl: int | None) -> None:

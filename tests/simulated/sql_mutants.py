@@ -231,10 +231,19 @@ SQL_MUTANTS: tuple[Mutant, ...] = (
     sql(
         "a waiter that gave up joins again",
         (
-            "            and request.request_id not in row.tombstones\n            and request",
-            "            and request",
+            "request.request_id not in row.tombstones\n            and not self.is_new(rules)\n            and self",
+            "not self.is_new(rules)\n            and self",
         ),
         aim=crowd,
+    ),
+    sql("a waiter that asks again is taken for dead", ("queue[place].fresh_until = now + request.waiter_ttl", "pass")),
+    sql(
+        "a waiter waits behind a lease that ran out",
+        (
+            "now < row.expires_at <= now + row.ttl\n            and row.used_at <= now\n            and row",
+            "row",
+        ),
+        aim=die,
     ),
     sql("a release hands over to the last waiter", ("request = queue[0].request", "request = [*queue][-1].request")),
     sql(

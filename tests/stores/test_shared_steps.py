@@ -5,18 +5,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
 
 from holdfast import Outcome
-from holdfast.contracts.messages import AcquireRequest, Granted, Queued, ReleaseRequest, Reply
+from holdfast.contracts.messages import AcquireRequest, Granted, Queued, ReleaseRequest, Reply, WithdrawRequest
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.runtimes.aio import AsyncioRuntime
+from holdfast.runtimes.single import SingleFlight
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.sql import shared_steps
 from holdfast.stores.sql.database import SqlSnapshot
-from holdfast.stores.sql.shared_steps import SharedSteps
+from holdfast.stores.sql.shared_steps import LONGEST, REST, USUAL, SharedSteps
 from holdfast.stores.sql.store import SqlStore
 from holdfast.stores.tabled import Steps
 from holdfast.table.state import NameState
@@ -274,6 +276,112 @@ def test_no_request_is_granted_before_it_was_sent() -> None:
     asyncio.run(main())
 
 
+class Clockwork(AsyncioRuntime):
+    """A runtime whose clock goes on only when somebody sleeps, or the test says so."""
+
+    def __init__(self) -> None:
+        """Begin now."""
+        super().__init__()
+        self.time = self.now()
+        self.naps: list[float] = []
+        self.now = lambda: self.time
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep at once."""
+        self.naps.append(seconds)
+        self.time += seconds
+
+
+def test_a_busy_row_rests_from_its_waiters_the_longer_the_busier_it_is() -> None:
+    """Whoever asks after a slow step waits for a multiple of what it took, and never for long."""
+
+    async def main() -> None:
+        runtime, gate = Clockwork(), asyncio.Semaphore(0)
+
+        async def take(name: str, snapshot: SqlSnapshot | None, work: Callable[[Steps], Any], until: float) -> object:
+            await asyncio.wait_for(gate.acquire(), 10.0)
+            return work(Steps(lambda name: NameState(0), 1, 1, lambda channel: True))
+
+        shared, until = SharedSteps(runtime, "here", take), runtime.now() + 100.0
+        for took in (0.001, 0.1, 10.0):
+            runtime.naps.clear()
+            others = list[asyncio.Task[None]]()
+            for _ in range(2):  # the second keeps the first one's line
+                others.append(asyncio.create_task(shared.take("name", lambda step: None, until)))
+                await asyncio.sleep(0)
+            runtime.time += took
+            gate.release()
+            await others[0]
+            await shared.rest("name", until)
+            await shared.rest("name", until)  # the rest is over
+            await shared.rest("another", until)
+            assert runtime.naps == ([] if took < USUAL else [pytest.approx(min(REST * (took - USUAL), LONGEST))])
+            gate.release()
+            await others[1]
+            await shared.rest("name", until)  # nobody has asked meanwhile
+            assert len(runtime.naps) <= 1
+
+    asyncio.run(main())
+
+
+def test_waiters_let_a_row_rest_and_nobody_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release goes on at once, and so does who would not wait."""
+    rested: list[str] = []
+
+    async def rest(self: SharedSteps, name: str, until: float) -> None:
+        rested.append(name)
+
+    monkeypatch.setattr(SharedSteps, "rest", rest)
+
+    async def scene(store: SqlStore, database: GatedDatabase, until: float) -> None:
+        granted = await store.acquire(ask("r000"), until)
+        assert isinstance(granted, Granted)
+        assert rested == ["name"]
+        await store.acquire(replace(ask("r001"), wait=False), until)
+        await store.release(ReleaseRequest("name", "r000", granted.token), until)
+        await store.withdraw(WithdrawRequest("name", "r001", unsure=True), until)
+        assert rested == ["name"]
+
+    play(scene)
+
+
+def test_the_next_step_waits_longer_for_a_slow_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else many steps would wait for one row, each for all the others."""
+    monkeypatch.setattr(shared_steps, "PATIENCE", 0.1)
+    patience: list[float] = []
+
+    async def main() -> None:
+        runtime, gate = Clockwork(), asyncio.Semaphore(0)
+        fly = SingleFlight.fly
+
+        async def noting(
+            self: SingleFlight, needed: Callable[[], bool], work: Callable[[], Coroutine[Any, Any, None]], until: float
+        ) -> bool:
+            patience.append(until - runtime.now())
+            return await fly(self, needed, work, until + 10.0)
+
+        monkeypatch.setattr(SingleFlight, "fly", noting)
+
+        async def take(name: str, snapshot: SqlSnapshot | None, work: Callable[[Steps], Any], until: float) -> object:
+            await asyncio.wait_for(gate.acquire(), 10.0)
+            return work(Steps(lambda name: NameState(0), 1, 1, lambda channel: True))
+
+        shared, until = SharedSteps(runtime, "here", take), runtime.now() + 100.0
+        tasks = list[asyncio.Task[None]]()
+        for took in (0.001, 0.2, 10.0, 0.0):
+            while len(tasks) < 2:
+                tasks.append(asyncio.create_task(shared.take("name", lambda step: None, until)))
+                await asyncio.sleep(0)
+            runtime.time += took
+            gate.release()
+            await tasks.pop(0)
+        gate.release()
+        await tasks.pop()
+
+    asyncio.run(main())
+    assert sorted({round(each, 3) for each in patience}) == [0.1, 0.8, LONGEST]
+
+
 def mix_up_replies(patch: pytest.MonkeyPatch) -> None:
     """Give the replies of a step to its callers in another order."""
     in_order = shared_steps._all_of
@@ -325,9 +433,19 @@ def take_each_step_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SharedSteps, "take", take)
 
 
+def never_rest(patch: pytest.MonkeyPatch) -> None:
+    """Let waiters ask as often as ever."""
+
+    async def rest(self: SharedSteps, name: str, until: float) -> None:
+        pass
+
+    patch.setattr(SharedSteps, "rest", rest)
+
+
 @pytest.mark.parametrize(
     ("plant", "test"),
     [
+        (never_rest, test_a_busy_row_rests_from_its_waiters_the_longer_the_busier_it_is),
         (mix_up_replies, test_a_crowd_takes_one_step_together),
         (take_each_step_alone, test_a_release_does_not_wait_behind_the_crowd),
         (keep_what_was_cancelled, test_who_is_cancelled_leaves_the_others_alone),

@@ -114,7 +114,7 @@ BEGIN
     RETURN QUERY SELECT * FROM @read(in_names, in_longest_ttl, in_strict);
 END $$;
 
--- Grant a plain row that is free: SqlDatabase.acquire. Returns the token; or 0, and the place that the request has now in
+-- Grant a plain row that is free: SqlDatabase.acquire. Returns the token; or 0, and the place that the request has in
 -- the queue with the counter and the rest of the holder's lease; or -1 as the place, and the row.
 -- `in_waiter` is the end of a waiter as the queue keeps it; NULL: do not wait.
 CREATE OR REPLACE FUNCTION @acquire(
@@ -125,6 +125,11 @@ CREATE OR REPLACE FUNCTION @acquire(
 DECLARE
     present_holder json;
     present_request text;
+    present @names%ROWTYPE;
+    guard @meta%ROWTYPE;
+    at bigint;
+    found_at integer;
+    fresh_until text;
 BEGIN
     place := -1;
     IF current_setting('synchronous_commit') = 'off' THEN
@@ -196,6 +201,50 @@ BEGIN
                 RETURN;
             END IF;
             place := -1;
+            -- A waiter that asks again while nothing has changed stays alive: its entry gets a new `fresh_until`.
+            SELECT * INTO present FROM @names AS names
+            WHERE names.name = in_name AND names.waiting > 0 AND strpos(names.queue, ',' || in_waiter || ']') > 0
+            FOR UPDATE;
+            IF FOUND THEN
+                SELECT * INTO guard FROM @meta;
+                at := @now;
+                IF present.request_id NOT IN ('', in_request_id)
+                    AND present.expires_at > at AND present.expires_at <= at + present.ttl
+                    AND present.used_at <= at
+                    AND present.last_released <> in_request_id
+                    AND strpos(present.tombstones, in_request_id) = 0
+                    AND guard.timeline = @timeline
+                    AND (guard.started = @started OR NOT in_strict)
+                    AND guard.quarantined_until <= at
+                THEN
+                    found_at := strpos(present.queue, ',' || in_waiter || ']');
+                    fresh_until := substring(right(left(present.queue, found_at - 1), 20) FROM '[0-9]+$');
+                    UPDATE @names AS names SET
+                        version = present.version + 1,
+                        queue = overlay(
+                            present.queue PLACING (at + in_waiter_ttl)::text
+                            FROM found_at - length(fresh_until) FOR length(fresh_until)
+                        ),
+                        used_at = at,
+                        idle_after = greatest(present.idle_after, at + in_waiter_ttl)
+                    WHERE names.name = in_name;
+                    place := (
+                        SELECT number - 1 FROM json_array_elements(present.queue::json) WITH ORDINALITY AS queue (each, number)
+                        WHERE each ->> 2 = in_request_id
+                    );
+                    last_token := greatest(
+                        present.counter, CASE WHEN in_longest_ttl > 0 THEN guard.quarantined_until - 1 ELSE 0 END
+                    );
+                    rest := present.expires_at - at;
+                    present_holder := present.holder::json;
+                    IF (present_holder ->> 2)::boolean AND present_holder ->> 0 <> '' THEN
+                        PERFORM pg_notify(
+                            present_holder ->> 0, '["contended","' || present.request_id || '",0,0,false]'
+                        );
+                    END IF;
+                    RETURN;
+                END IF;
+            END IF;
         END IF;
         SELECT * INTO row_found FROM @read(ARRAY[in_name], in_longest_ttl, in_strict);
         IF row_found.version > 0 OR row_found.quarantined_until > row_found.at THEN

@@ -3,6 +3,11 @@
 If three hundred waiters of a semaphore took a step each, every one of them would read and write the whole queue, and
 wait for the row behind all others. So of the steps that come while one is under way the next takes all at once. It
 does not wait for long: if the reply is lost, only those whose request it was learn of it late.
+
+If many clients do so, the row is busy all the same. Then their steps are slow, and after a slow step each client lets
+its waiters pause, the longer the slower the step was: together they use a fifth of the row's time, however many they
+are and however slow the machine is, and the rest is for releases. (Without a pause, requests that come as often as
+before find an ever longer queue for the row once it is busy, and it never gets idle again.)
 """
 
 from collections import deque
@@ -23,7 +28,16 @@ from holdfast.table.step import Step
 T = TypeVar("T")
 
 PATIENCE = 0.1
-"""For how many seconds the next step waits for the one that is under way: several times what one takes."""
+"""For how many seconds the next step waits for the one that is under way, or for longer if they are slow."""
+
+USUAL = 0.02
+"""How many seconds a step takes if its row is not busy."""
+
+REST = 4
+"""How many times as long as a slow step took there is rest after it, and how many times as long the next waits."""
+
+LONGEST = 1.0
+"""For how many seconds a step waits at most, for the one before it or in the rest: waiters must ask within four."""
 
 Work = Callable[[Steps], Any]
 Take = Callable[[str, SqlSnapshot | None, Work, float], Coroutine[Any, Any, Any]]
@@ -51,11 +65,14 @@ class _Share(Generic[T]):
 class _Line:
     """The shares in steps on one name. It lasts as long as somebody has one."""
 
-    __slots__ = ("__weakref__", "flight", "waiting")
+    __slots__ = ("__weakref__", "flight", "rests_until", "took", "waiting")
 
     def __init__(self, runtime: Runtime) -> None:
         self.flight = SingleFlight(runtime)
         self.waiting: deque[_Share[Any]] = deque()
+        self.took = 0.0
+        """How long the last step took that was answered."""
+        self.rests_until = 0.0
 
 
 class SharedSteps:
@@ -73,6 +90,15 @@ class SharedSteps:
         """Return whether this client takes a step on a name."""
         line = self._lines.get(name)  # the traceback of an error may keep a line for long
         return line is not None and line.flight.under_way()
+
+    async def rest(self, name: str, until: float) -> None:
+        """Wait while a name rests after a slow step of this client: for at most half of the time that is left."""
+        line = self._lines.get(name)
+        if line is not None:
+            now = self._runtime.now()
+            pause = min(line.rests_until - now, (until - now) / 2)
+            if pause > 0:
+                await self._runtime.sleep(pause)
 
     async def take(self, name: str, work: Callable[[Step], T], until: float, snapshot: SqlSnapshot | None = None) -> T:
         """Do `work` in a step on one name, perhaps together with others; return what it returns.
@@ -108,7 +134,8 @@ class SharedSteps:
         if now >= until:
             raise self._too_late(sent=False)
         carry_out = partial(self._carry_out, name, line, flight, mine, snapshot=snapshot, until=until)
-        over = await flight.fly(lambda: mine.flight is None, carry_out, min(until, now + PATIENCE))
+        patience = max(PATIENCE, min(REST * line.took, LONGEST))
+        over = await flight.fly(lambda: mine.flight is None, carry_out, min(until, now + patience))
         if not over and mine.flight is None and line.flight is flight:
             line.flight = SingleFlight(self._runtime)
 
@@ -133,7 +160,11 @@ class SharedSteps:
                 each.flight = flight
             if shares:
                 as_read = snapshot if shares == [mine] else None
+                began = self._runtime.now()
                 results: Sequence[Any] = await self._take(name, as_read, _all_of(name, shares), until)
+                now = self._runtime.now()
+                line.took = now - began
+                line.rests_until = now + min(REST * (line.took - USUAL), LONGEST)
                 for each, result in zip(shares, results, strict=True):
                     each.end(result)
         except Exception as error:  # noqa: BLE001 - each caller in this step raises it
