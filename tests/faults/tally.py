@@ -10,7 +10,7 @@ from itertools import cycle, islice
 
 from holdfast import AsyncClient, Outcome
 from holdfast.runtimes import clocks
-from holdfast.testing.conformance.kit import Kit
+from holdfast.testing.conformance.kit import Kit, Running, Violation
 from tests.faults.resource import Numbers
 from tests.faults.scenes import client_at, play
 from tests.servers import Proxy
@@ -24,8 +24,8 @@ RIDE_OUT = 30.0
 TTL = 30.0
 """The ttl of the leases, in seconds. Whoever waits for a lease that nobody releases waits for as long."""
 
-PATIENCE = 240.0
-"""For how long a worker waits for a lease, in seconds. Only a failure uses it up."""
+PATIENCE = 90.0
+"""For how long a worker waits for a lease, in seconds, and all of them for one more: three leases that nobody ends."""
 
 SOON = 10.0
 """Within how many seconds all names must be free when the workers are done."""
@@ -102,7 +102,20 @@ class Crowd:
             for place, share in enumerate(shares)
         ]
         for each in running:
-            await each.result(PATIENCE)
+            await self._ended(each)
+
+    async def _ended(self, worker: Running[None]) -> None:
+        """Return when a worker is done. Raises Violation if meanwhile nobody acquires anything for too long."""
+        while True:
+            before = self._entries()
+            try:
+                return await worker.result(PATIENCE)
+            except Violation:
+                if self._entries() == before:
+                    raise
+
+    def _entries(self) -> int:
+        return sum(tally.entries for tally in self.tallies.values())
 
     async def _acquire_all(self, client: AsyncClient, names: Sequence[str]) -> None:
         for name in names:
@@ -125,7 +138,7 @@ class Crowd:
         assert self._orphans == []
         assert {name: tally.most for name, tally in self.tallies.items()} == dict.fromkeys(self.tallies, 1)
         assert all(tally.tokens_grow for tally in self.tallies.values())
-        assert sum(tally.entries for tally in self.tallies.values()) == self._rounds
+        assert self._entries() == self._rounds
         assert self._numbers.total() == self._rounds
         assert self.outcomes[Outcome.RELEASED] + self.outcomes[Outcome.UNKNOWN] == self._rounds
         assert self.outcomes[Outcome.UNKNOWN] <= self._rounds / 100  # of one release every request has failed

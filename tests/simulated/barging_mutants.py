@@ -52,6 +52,7 @@ BARGING_MUTANTS = (
         ("now < barging[1] and fair_after > 0", "fair_after > 0"),
         scenario="redis_barging",
         aim=crowd,
+        first=73,
     ),
     lua(
         "the scripts let a fair newcomer pass",

@@ -46,7 +46,9 @@ def write_no_replies(name: str, state: object, _replies: object) -> bytes:
 
 
 JOB_MUTANTS = (
-    Mutant("any run of a job may end", in_record("finish", ' or state["run"]["id"] != run.id', ""), ("jobs",)),
+    Mutant(
+        "any run of a job may end", in_record("finish", ' or state["run"]["id"] != run.id', ""), ("jobs",), first=646
+    ),
     Mutant(
         "a job that is done begins again",
         in_record("begin", 'if record["done"] is not None:', 'if record["done"] is not None and now < record["now"]:'),
@@ -69,5 +71,6 @@ JOB_MUTANTS = (
         "a cell keeps no replies",
         replaced(cells, "_write", write_no_replies),
         ("jobs",),
+        first=761,
     ),
 )

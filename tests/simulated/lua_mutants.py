@@ -177,6 +177,7 @@ LUA_MUTANTS: Sequence[Mutant] = (
         "silent waiters are granted",
         ("if it[W_FRESH] < now then return true end", ""),
         ("waiter and fresh >= now", "waiter"),
+        first=178,
     ),
     lua(
         "grants are pushed to the dead",
@@ -299,14 +300,14 @@ LUA_MUTANTS: Sequence[Mutant] = (
         ("(guard >= 2 or known", "(false or known"),
         scenario="redis_strict",
         aim=fail_over,
-        first=36,
+        first=231,
     ),
     lua(
         "an observant guard trusts the marker of another",
         ("or known ~= '' and known ~= marker[1] or", "or"),
         scenario="redis_observed",
         aim=fail_over,
-        first=91,
+        first=141,
     ),
     lua(
         "a promotion of the same process is not noticed",

@@ -471,7 +471,7 @@ MUTANTS: Sequence[Mutant] = (
         both(replaced(attempt, "valid_until", without_drift), replaced(lease, "valid_until", without_drift)),
         ("wire", "calm"),
     ),
-    Mutant("a push is trusted without the token test", wrapped(Attempt, "_wait_for_push", trust_any_push)),
+    Mutant("a push is trusted without the token test", wrapped(Attempt, "_wait_for_push", trust_any_push), first=1518),
     Mutant("a grant heard too late is entered", wrapped(Attempt, "_enter", enter_too_late)),
     Mutant("a late renewal revives a lost lease", replaced(CoreLease, "renewed", revive)),
     Mutant("nobody is told of a deadline that passes", replaced(CoreLease, "_expire", lose_in_silence)),

@@ -164,7 +164,7 @@ SQL_MUTANTS: tuple[Mutant, ...] = (
         module("_run", forgotten_pushes_count),
         ("sql_failover",),
         fail_over_with_late_messages,
-        1389,
+        1330,
     ),
     Mutant(
         "a lock delay begins when the lease ended without the renewals that were forgotten",
@@ -186,7 +186,7 @@ SQL_MUTANTS: tuple[Mutant, ...] = (
         ("if self.is_new(rules) or write.quarantined_since != self.data.meta.quarantined_since:", "if False:"),
         scenario="failover",
         aim=fail_over,
-        first=212,
+        first=315,
     ),
     sql(
         "notifications are sent for what was not written",
@@ -236,7 +236,6 @@ SQL_MUTANTS: tuple[Mutant, ...] = (
         ),
         aim=crowd,
     ),
-    sql("a waiter that asks again is taken for dead", ("queue[place].fresh_until = now + request.waiter_ttl", "pass")),
     sql(
         "a waiter waits behind a lease that ran out",
         (

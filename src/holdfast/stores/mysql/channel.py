@@ -223,17 +223,18 @@ class MySqlChannel:
                 raise
         try:
             found = (await connection.run((self._do.messages(self.name, MESSAGES),), until))[0].rows
+            self._delivered.intersection_update(number for number, _ in found)
             for number, payload in found:
                 if number not in self._delivered:
                     self._delivered.add(number)
                     self._take(bytes(payload))
             if found:
                 await connection.run((self._do.delete_messages(int(each[0]) for each in found),), until)
-                self._delivered.clear()
         except MySqlServerError as error:
             if error.code != INTERRUPTED:
                 raise
-            # Another message has come meanwhile. Whether these are deleted is not known: they may be read again.
+            # Another message has come meanwhile, and these may not be deleted. (MariaDB ends a DELETE at such a moment
+            # that it deletes nothing and reports no error.) So they are remembered until they are not read again.
 
     def _take(self, payload: bytes) -> None:
         try:
