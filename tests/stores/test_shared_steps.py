@@ -18,7 +18,7 @@ from holdfast.runtimes.single import SingleFlight
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.sql import shared_steps
 from holdfast.stores.sql.database import SqlSnapshot
-from holdfast.stores.sql.shared_steps import LONGEST, REST, USUAL, SharedSteps
+from holdfast.stores.sql.shared_steps import LONGEST, MULTIPLE, USUAL, SharedSteps
 from holdfast.stores.sql.store import SqlStore
 from holdfast.stores.tabled import Steps
 from holdfast.table.state import NameState
@@ -36,7 +36,7 @@ CROWD = 100
 @pytest.fixture(autouse=True)
 def _a_stall_is_no_lost_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin no step beside one that hangs, though the machine stands still for a moment."""
-    monkeypatch.setattr(shared_steps, "PATIENCE", 10.0)
+    monkeypatch.setattr(shared_steps, "NEXT_AFTER", 10.0)
 
 
 class GatedDatabase(DirectSqlDatabase):
@@ -178,7 +178,7 @@ def test_the_step_of_a_cancelled_caller_goes_on_for_the_others() -> None:
 
 def test_nobody_waits_long_for_a_lost_reply_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next step is taken though the one before it has not ended."""
-    monkeypatch.setattr(shared_steps, "PATIENCE", 0.1)
+    monkeypatch.setattr(shared_steps, "NEXT_AFTER", 0.1)
 
     async def scene(store: SqlStore, database: GatedDatabase, until: float) -> None:
         database.gate.clear()
@@ -292,7 +292,7 @@ class Clockwork(AsyncioRuntime):
         self.time += seconds
 
 
-def test_a_busy_row_rests_from_its_waiters_the_longer_the_busier_it_is() -> None:
+def test_waiters_pause_after_a_slow_step_the_longer_the_slower_it_was() -> None:
     """Whoever asks after a slow step waits for a multiple of what it took, and never for long."""
 
     async def main() -> None:
@@ -312,43 +312,43 @@ def test_a_busy_row_rests_from_its_waiters_the_longer_the_busier_it_is() -> None
             runtime.time += took
             gate.release()
             await others[0]
-            await shared.rest("name", until)
-            await shared.rest("name", until)  # the rest is over
-            await shared.rest("another", until)
-            assert runtime.naps == ([] if took < USUAL else [pytest.approx(min(REST * (took - USUAL), LONGEST))])
+            await shared.pause("name", until)
+            await shared.pause("name", until)  # the pause is over
+            await shared.pause("another", until)
+            assert runtime.naps == ([] if took < USUAL else [pytest.approx(min(MULTIPLE * (took - USUAL), LONGEST))])
             gate.release()
             await others[1]
-            await shared.rest("name", until)  # nobody has asked meanwhile
+            await shared.pause("name", until)  # nobody has asked meanwhile
             assert len(runtime.naps) <= 1
 
     asyncio.run(main())
 
 
-def test_waiters_let_a_row_rest_and_nobody_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_but_waiters_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """A release goes on at once, and so does who would not wait."""
-    rested: list[str] = []
+    paused: list[str] = []
 
-    async def rest(self: SharedSteps, name: str, until: float) -> None:
-        rested.append(name)
+    async def pause(self: SharedSteps, name: str, until: float) -> None:
+        paused.append(name)
 
-    monkeypatch.setattr(SharedSteps, "rest", rest)
+    monkeypatch.setattr(SharedSteps, "pause", pause)
 
     async def scene(store: SqlStore, database: GatedDatabase, until: float) -> None:
         granted = await store.acquire(ask("r000"), until)
         assert isinstance(granted, Granted)
-        assert rested == ["name"]
+        assert paused == ["name"]
         await store.acquire(replace(ask("r001"), wait=False), until)
         await store.release(ReleaseRequest("name", "r000", granted.token), until)
         await store.withdraw(WithdrawRequest("name", "r001", unsure=True), until)
-        assert rested == ["name"]
+        assert paused == ["name"]
 
     play(scene)
 
 
 def test_the_next_step_waits_longer_for_a_slow_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else many steps would wait for one row, each for all the others."""
-    monkeypatch.setattr(shared_steps, "PATIENCE", 0.1)
-    patience: list[float] = []
+    monkeypatch.setattr(shared_steps, "NEXT_AFTER", 0.1)
+    waits: list[float] = []
 
     async def main() -> None:
         runtime, gate = Clockwork(), asyncio.Semaphore(0)
@@ -357,7 +357,7 @@ def test_the_next_step_waits_longer_for_a_slow_one(monkeypatch: pytest.MonkeyPat
         async def noting(
             self: SingleFlight, needed: Callable[[], bool], work: Callable[[], Coroutine[Any, Any, None]], until: float
         ) -> bool:
-            patience.append(until - runtime.now())
+            waits.append(until - runtime.now())
             return await fly(self, needed, work, until + 10.0)
 
         monkeypatch.setattr(SingleFlight, "fly", noting)
@@ -379,7 +379,7 @@ def test_the_next_step_waits_longer_for_a_slow_one(monkeypatch: pytest.MonkeyPat
         await tasks.pop()
 
     asyncio.run(main())
-    assert sorted({round(each, 3) for each in patience}) == [0.1, 0.8, LONGEST]
+    assert sorted({round(each, 3) for each in waits}) == [0.1, 0.8, LONGEST]
 
 
 def mix_up_replies(patch: pytest.MonkeyPatch) -> None:
@@ -433,19 +433,19 @@ def take_each_step_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SharedSteps, "take", take)
 
 
-def never_rest(patch: pytest.MonkeyPatch) -> None:
+def never_pause(patch: pytest.MonkeyPatch) -> None:
     """Let waiters ask as often as ever."""
 
-    async def rest(self: SharedSteps, name: str, until: float) -> None:
+    async def pause(self: SharedSteps, name: str, until: float) -> None:
         pass
 
-    patch.setattr(SharedSteps, "rest", rest)
+    patch.setattr(SharedSteps, "pause", pause)
 
 
 @pytest.mark.parametrize(
     ("plant", "test"),
     [
-        (never_rest, test_a_busy_row_rests_from_its_waiters_the_longer_the_busier_it_is),
+        (never_pause, test_waiters_pause_after_a_slow_step_the_longer_the_slower_it_was),
         (mix_up_replies, test_a_crowd_takes_one_step_together),
         (take_each_step_alone, test_a_release_does_not_wait_behind_the_crowd),
         (keep_what_was_cancelled, test_who_is_cancelled_leaves_the_others_alone),

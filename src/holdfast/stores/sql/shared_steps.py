@@ -4,10 +4,9 @@ If three hundred waiters of a semaphore took a step each, every one of them woul
 wait for the row behind all others. So of the steps that come while one is under way the next takes all at once. It
 does not wait for long: if the reply is lost, only those whose request it was learn of it late.
 
-If many clients do so, the row is busy all the same. Then their steps are slow, and after a slow step each client lets
-its waiters pause, the longer the slower the step was: together they use a fifth of the row's time, however many they
-are and however slow the machine is, and the rest is for releases. (Without a pause, requests that come as often as
-before find an ever longer queue for the row once it is busy, and it never gets idle again.)
+If many clients do so, the row is busy all the same. Then their steps are slow, and after a slow step the waiters of a
+client pause, the longer the slower the step was. So a client waits for the row a fifth of the time, and few of them at
+once stand before a release. Without the pause they would ask as often as before: a row that is busy once would stay so.
 """
 
 from collections import deque
@@ -27,17 +26,17 @@ from holdfast.table.step import Step
 
 T = TypeVar("T")
 
-PATIENCE = 0.1
-"""For how many seconds the next step waits for the one that is under way, or for longer if they are slow."""
+NEXT_AFTER = 0.1
+"""After how many seconds the next step begins though the one under way has not ended: later where steps are slow."""
 
 USUAL = 0.02
 """How many seconds a step takes if its row is not busy."""
 
-REST = 4
-"""How many times as long as a slow step took there is rest after it, and how many times as long the next waits."""
+MULTIPLE = 4
+"""For how many times as long as a slow step took waiters pause after it, and the next step waits for it."""
 
 LONGEST = 1.0
-"""For how many seconds a step waits at most, for the one before it or in the rest: waiters must ask within four."""
+"""The longest of these waits, in seconds: the store drops a waiter that has not asked for four."""
 
 Work = Callable[[Steps], Any]
 Take = Callable[[str, SqlSnapshot | None, Work, float], Coroutine[Any, Any, Any]]
@@ -65,14 +64,14 @@ class _Share(Generic[T]):
 class _Line:
     """The shares in steps on one name. It lasts as long as somebody has one."""
 
-    __slots__ = ("__weakref__", "flight", "rests_until", "took", "waiting")
+    __slots__ = ("__weakref__", "flight", "pause_until", "took", "waiting")
 
     def __init__(self, runtime: Runtime) -> None:
         self.flight = SingleFlight(runtime)
         self.waiting: deque[_Share[Any]] = deque()
         self.took = 0.0
         """How long the last step took that was answered."""
-        self.rests_until = 0.0
+        self.pause_until = 0.0
 
 
 class SharedSteps:
@@ -91,12 +90,12 @@ class SharedSteps:
         line = self._lines.get(name)  # the traceback of an error may keep a line for long
         return line is not None and line.flight.under_way()
 
-    async def rest(self, name: str, until: float) -> None:
-        """Wait while a name rests after a slow step of this client: for at most half of the time that is left."""
+    async def pause(self, name: str, until: float) -> None:
+        """Wait after a slow step of this client on a name, but for at most half of the time that is left."""
         line = self._lines.get(name)
         if line is not None:
             now = self._runtime.now()
-            pause = min(line.rests_until - now, (until - now) / 2)
+            pause = min(line.pause_until - now, (until - now) / 2)
             if pause > 0:
                 await self._runtime.sleep(pause)
 
@@ -134,8 +133,8 @@ class SharedSteps:
         if now >= until:
             raise self._too_late(sent=False)
         carry_out = partial(self._carry_out, name, line, flight, mine, snapshot=snapshot, until=until)
-        patience = max(PATIENCE, min(REST * line.took, LONGEST))
-        over = await flight.fly(lambda: mine.flight is None, carry_out, min(until, now + patience))
+        after = max(NEXT_AFTER, min(MULTIPLE * line.took, LONGEST))
+        over = await flight.fly(lambda: mine.flight is None, carry_out, min(until, now + after))
         if not over and mine.flight is None and line.flight is flight:
             line.flight = SingleFlight(self._runtime)
 
@@ -164,7 +163,7 @@ class SharedSteps:
                 results: Sequence[Any] = await self._take(name, as_read, _all_of(name, shares), until)
                 now = self._runtime.now()
                 line.took = now - began
-                line.rests_until = now + min(REST * (line.took - USUAL), LONGEST)
+                line.pause_until = now + min(MULTIPLE * (line.took - USUAL), LONGEST)
                 for each, result in zip(shares, results, strict=True):
                     each.end(result)
         except Exception as error:  # noqa: BLE001 - each caller in this step raises it

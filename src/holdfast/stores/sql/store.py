@@ -84,10 +84,10 @@ class SqlStore(TabledStore):
     # -- one statement -------------------------------------------------------------------------------------
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
-        """Grant a free name by one statement; else take a step. A waiter first lets a row rest that is busy."""
+        """Grant a free name by one statement; else take a step. After a slow step a waiter pauses first."""
         snapshot = None
         if request.wait:
-            await self._shared.rest(request.name, until)
+            await self._shared.pause(request.name, until)
         if is_plain_request(request) and not self._shared.under_way(request.name):
             found = await self._database.acquire(request, until)
             if isinstance(found, int):
