@@ -1,9 +1,14 @@
-"""What a release inside the database looks at before it hands the name over: whether the first waiter is alive."""
+"""What the database does with a queue by itself: it hands the name over to a live waiter, and keeps waiters alive."""
+
+import json
+from dataclasses import replace
 
 import pytest
 
+from holdfast.contracts.messages import Queued
 from holdfast.runtimes.threads import ThreadsRuntime, drive
 from holdfast.stores.postgresql import schema
+from holdfast.stores.sql.shared_steps import SharedSteps
 from holdfast.stores.urls import store_source
 from holdfast.testing.conformance.kit import RawClient
 from tests.hazards.helpers import eventually
@@ -62,3 +67,38 @@ def test_a_hand_over_to_nobody_is_noticed(
     assert before in schema.SCHEMA
     monkeypatch.setattr(schema, "SCHEMA", schema.SCHEMA.replace(before, after))
     assert not passes_over(postgres_server, f"wrong_{int(closes)}_", closes=closes)
+
+
+def test_a_waiter_that_asks_again_costs_one_statement(
+    postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes no step, whatever it is called: else each waiter would read and write the whole queue every second."""
+    holder, there = (opened(postgres_server, "again_") for _ in range(2))
+    try:
+        drive(holder.acquire_free(holder.request("name")))
+        requests = [there.request("name", waiter_ttl=10.0 + place) for place in range(12)]
+        odd = [
+            f',"{requests[3].request_id}"',
+            requests[4].request_id,
+            "]],[[",
+            "\\",
+            "\N{SNOWMAN}\n",
+            json.dumps(["x"]),
+        ]
+        requests[5:11] = [replace(each, owner=owner) for each, owner in zip(requests[5:11], odd, strict=True)]
+        for request in requests:
+            drive(there.acquire(request))
+
+        async def take(self: SharedSteps, *rest: object) -> object:
+            raise AssertionError("a step")
+
+        monkeypatch.setattr(SharedSteps, "take", take)
+        before = drive(there.inspect("name"))
+        for place, request in reversed([*enumerate(requests)]):
+            reply = drive(there.acquire(request))
+            assert isinstance(reply, Queued)
+            assert reply.place == place
+        assert [each.owner for each in drive(there.inspect("name")).waiters] == [each.owner for each in before.waiters]
+    finally:
+        for each in (holder, there):
+            drive(each.close())
