@@ -19,7 +19,7 @@ WRONG_SQL: dict[str, Change] = {
         "found_at := strpos(present.queue, ',' || in_waiter || ']');",
         "found_at := strpos(present.queue, ',\"');",
     ),
-    "acquire: a waiter that asks again learns a wrong place": ("SELECT number - 1 FROM", "SELECT number FROM"),
+    "acquire: a waiter that asks again learns a wrong place": ("SELECT number - 1\n", "SELECT number\n"),
     "acquire: a waiter that asks again finds a lease that ran out": (
         "                    AND present.expires_at > at AND present.expires_at <= at + present.ttl\n",
         "",

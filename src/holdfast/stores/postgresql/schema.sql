@@ -229,7 +229,8 @@ BEGIN
                         idle_after = greatest(present.idle_after, at + in_waiter_ttl)
                     WHERE names.name = in_name;
                     place := (
-                        SELECT number - 1 FROM json_array_elements(present.queue::json) WITH ORDINALITY AS queue (each, number)
+                        SELECT number - 1
+                        FROM json_array_elements(present.queue::json) WITH ORDINALITY AS queue (each, number)
                         WHERE each ->> 2 = in_request_id
                     );
                     last_token := greatest(
