@@ -133,7 +133,6 @@ WRONG_SQL: dict[str, Change] = {
 
 FOUND_SOON = (
     "acquire: joins a queue twice",
-    "acquire: a waiter that asks again does not stay alive",
     "acquire: overtakes the queue",
     "acquire: takes what is held",
     "acquire: a quarantine is no matter",

@@ -2,7 +2,8 @@
 -- `@` stands for the schema and the prefix of all names, `@now` for the clock, `@started` for when the server started,
 -- `@timeline` for the timeline, which changes when a standby is promoted or a backup is restored.
 -- A change of what is here already raises LAYOUT in schema.py. What is only added does not: an earlier Holdfast does not
--- look at it, and this one makes it when it is first missed.
+-- look at it, and this one makes it when it is first missed. Nor does what a function does by itself instead of leaving
+-- it to a step of the client, for each form serves every client.
 
 -- One row a name; see SqlRow in ../sql/rows.py. No column but the name has an index, so that updates stay on their page.
 CREATE TABLE IF NOT EXISTS @names (
