@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Never, Self, Unpack, cast
 
 from holdfast import fork
-from holdfast.contracts.limits import MOST_TOKENS, check_count, check_duration, check_name, check_number, check_owner
+from holdfast.contracts.limits import MOST_TOKENS, check_count, check_duration, check_name, check_number
 from holdfast.contracts.messages import HolderView, NameView
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import StoreSource
@@ -107,8 +107,8 @@ class _ClientBase:
             url: the URL of the store; or a redis-py client, a pool of psycopg or an engine of SQLAlchemy, whose server
                 and login to use; default: the environment's HOLDFAST_URL, else an embedded lock file of this user.
             namespace: a prefix of all names, so that programs can share a store.
-            owner: the name of this client, for people who inspect a lock: up to 512 bytes of UTF-8, without NUL and
-                U+001F; default: host and process id.
+            owner: the name of this client, for people who inspect a lock: up to 512 bytes of UTF-8; default: host and
+                process id.
             operation_timeout: the longest time, in seconds, that one request to the store may take.
             retry_for: how long, in seconds, an acquisition retries while the store does not answer or cannot be opened;
                 never beyond its own `timeout`. An acquisition that does not wait asks once.
@@ -130,7 +130,7 @@ class _ClientBase:
             raise UsageError("a client has one store: give only one of `url`, `store` and `quorum`")
         self.namespace = check_name(namespace, "a namespace") if namespace else ""
         self._settings = Settings(
-            check_owner(owner) if owner else _this_process(),
+            check_name(owner, "an owner") if owner else _this_process(),
             check_duration(operation_timeout, "operation_timeout", 0.01),
             check_duration(retry_for, "retry_for"),
             self._prefix(),

@@ -147,13 +147,6 @@ def test_a_name_that_no_store_can_keep_is_refused(client: Client, name: Any) -> 
         client.lock(name)
 
 
-@pytest.mark.parametrize("owner", ["x" * 513, "\ud800", 5, "a\0b", "a\x1fb"])
-def test_an_owner_that_no_store_can_keep_is_refused(owner: Any) -> None:  # noqa: ANN401 - wrong on purpose
-    """An owner is a name without NUL, which PostgreSQL cannot show, and without what begins its metadata."""
-    with pytest.raises(UsageError, match="an owner"):
-        Client("memory://", owner=owner)
-
-
 @pytest.mark.parametrize("name", ["x" * 512, " ", "\0", "\n", "{}", "%s", "\U0001f512", "'; DROP TABLE names; --"])
 def test_every_other_name_is_a_name(client: Client, name: str) -> None:
     """A name of any characters is locked, shown and freed under exactly that name."""

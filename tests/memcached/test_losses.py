@@ -207,7 +207,7 @@ def test_a_server_that_is_down_concerns_its_own_names(two: tuple[MemcachedServer
     one, other = two
 
     async def scene(kit: Kit) -> None:
-        here, there = kit.client(), client_at(kit, url_of(one, other), retry_for=0.3)
+        here, there = kit.client(), client_at(kit, url_of(one, other), retry_for=0.3, operation_timeout=10.0)
         leases = {name: await here.lock(name, ttl=LONG).acquire() for name in NAMES}
         mine, theirs = _names_at(one), _names_at(other)
         assert mine

@@ -75,14 +75,15 @@ def test_a_waiter_that_asks_again_costs_one_statement(
     """It takes no step, whatever it is called: else each waiter would read and write the whole queue every second."""
     holder, there = (opened(postgres_server, "again_") for _ in range(2))
     try:
-        drive(holder.acquire_free(holder.request("name")))
+        lease = replace(holder.request("name"), owner="a\0b")
+        token = drive(holder.acquire_free(lease))
         requests = [there.request("name", waiter_ttl=10.0 + place) for place in range(12)]
         odd = [
             f',"{requests[3].request_id}"',
             requests[4].request_id,
             "]],[[",
             "\\",
-            "\N{SNOWMAN}\n",
+            "\N{SNOWMAN}\0\\\0\n",
             json.dumps(["x"]),
         ]
         requests[5:11] = [replace(each, owner=owner) for each, owner in zip(requests[5:11], odd, strict=True)]
@@ -99,6 +100,8 @@ def test_a_waiter_that_asks_again_costs_one_statement(
             assert isinstance(reply, Queued)
             assert reply.place == place
         assert [each.owner for each in drive(there.inspect("name")).waiters] == [each.owner for each in before.waiters]
+        drive(holder.release(lease, token))
+        assert [each.owner for each in drive(there.inspect("name")).holders] == [requests[0].owner]
     finally:
         for each in (holder, there):
             drive(each.close())

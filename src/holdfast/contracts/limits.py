@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from holdfast.contracts.owner_metadata import SEPARATOR
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,15 +37,6 @@ def check_name(name: object, what: str = "a lock name") -> str:
         message = f"{what} may have up to {NAME_BYTES} bytes of UTF-8; this one has {size} ({name[:20]!r}...)"
         raise UsageError(message)
     return name
-
-
-def check_owner(owner: object) -> str:
-    """Return `owner` if it is a name that every store can keep, with or without metadata; else raise UsageError."""
-    owner = check_name(owner, "an owner")
-    if "\0" in owner or SEPARATOR in owner:
-        message = f"an owner must contain neither NUL nor the unit separator (U+001F): {owner!r} does"
-        raise UsageError(message)
-    return owner
 
 
 def check_duration(value: object, what: str, least: float = 0.0) -> float:

@@ -1,5 +1,6 @@
 """The statements of one deployment, and how their parameters and rows are written."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 from holdfast.stores.postgresql.connection import Cell, PgStatement, Table
@@ -18,6 +19,9 @@ NAME = COLUMNS.index("name")
 """The first column of the row in a snapshot."""
 
 TRUE, FALSE = b"t", b"f"
+
+_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
+"""A NUL in JSON: not a backslash that is itself escaped, and `u0000` behind it."""
 
 
 class PgStatements:
@@ -72,6 +76,13 @@ def text(value: str) -> bytes:
     """Write a text. PostgreSQL knows no NUL, so it is escaped, as is the character that escapes it."""
     if "\0" in value or "\\" in value:
         value = value.replace("\\", "\\\\").replace("\0", "\\0")
+    return value.encode()
+
+
+def json_text(value: str) -> bytes:
+    """Write JSON. The server's own functions read none with a NUL, so an owner that has one shows its escape."""
+    if "\\u0000" in value:
+        value = _NUL.sub(r"\1\\\\u0000", value)
     return value.encode()
 
 
@@ -147,7 +158,7 @@ def columns_of(rows: Sequence[SqlRow]) -> list[bytes]:
         numbers(row.counter for row in rows),
         array(flag(row.plain) for row in rows),
         array(row.request_id.encode() for row in rows),
-        array(row.holder.encode() for row in rows),
+        array(json_text(row.holder) for row in rows),
         numbers(row.ttl for row in rows),
         numbers(row.lock_delay for row in rows),
         numbers(row.granted_at for row in rows),
@@ -158,7 +169,7 @@ def columns_of(rows: Sequence[SqlRow]) -> list[bytes]:
         numbers(row.idle_after for row in rows),
         array(row.state.encode() for row in rows),
         array(row.heads.encode() for row in rows),
-        array(row.queue.encode() for row in rows),
+        array(json_text(row.queue) for row in rows),
         numbers(row.waiting for row in rows),
     ]
 
