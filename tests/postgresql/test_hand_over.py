@@ -1,4 +1,4 @@
-"""What the database does with a queue by itself: it hands the name over to a live waiter, and keeps waiters alive."""
+"""Functions of PostgreSQL that change a queue: a release grants the first live waiter; asking again keeps one alive."""
 
 import json
 from dataclasses import replace

@@ -293,7 +293,7 @@ class Clockwork(AsyncioRuntime):
 
 
 def test_waiters_pause_after_a_slow_step_the_longer_the_slower_it_was() -> None:
-    """Whoever asks after a slow step waits for a multiple of what it took, and never for long."""
+    """The pause is a multiple of the time that the step took, up to a second. After a usual step there is none."""
 
     async def main() -> None:
         runtime, gate = Clockwork(), asyncio.Semaphore(0)
@@ -318,14 +318,14 @@ def test_waiters_pause_after_a_slow_step_the_longer_the_slower_it_was() -> None:
             assert runtime.naps == ([] if took < USUAL else [pytest.approx(min(MULTIPLE * (took - USUAL), LONGEST))])
             gate.release()
             await others[1]
-            await shared.pause("name", until)  # nobody has asked meanwhile
+            await shared.pause("name", until)  # no step is under way: there is no line to pause in
             assert len(runtime.naps) <= 1
 
     asyncio.run(main())
 
 
 def test_nobody_but_waiters_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A release goes on at once, and so does who would not wait."""
+    """A release, a withdrawal and a request that does not wait go on at once."""
     paused: list[str] = []
 
     async def pause(self: SharedSteps, name: str, until: float) -> None:
