@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from holdfast.contracts.messages import AcquireRequest, ReleaseRequest, RenewRequest, WithdrawRequest
 from holdfast.stores.tabled import RETENTION
+from holdfast.table.times import CROWD
 from tests.properties.sql_machine import SqlMachine
 from tests.properties.store_machine import NAMES, SECOND
 
@@ -192,6 +193,21 @@ def a_waiter_asks_again(machine: SqlMachine) -> None:
     they.wait(SECOND + 1)
     they.release(holder)
     they.look()
+
+
+def a_long_queue(machine: SqlMachine) -> None:
+    they = Teller(machine, "off")
+    holder = they.ask()
+    for after in (0, SECOND):  # the last waiter joins, or asks again; a third of the others have been silent too long
+        for client in range(2 * CROWD + 1):
+            they.ask(client, waiter_ttl=2 * SECOND, wait=True)
+        they.wait(after)
+        if after:
+            they.ask_again()
+        they.wait(5 * SECOND + after // 2)
+        they.release(holder)
+        they.look()
+        holder = machine.requests[-1]
 
 
 def a_waiter_asks_again_when_the_lease_is_over(machine: SqlMachine) -> None:
@@ -397,6 +413,7 @@ HISTORIES: tuple[History, ...] = (
     nobody_is_faster_than_a_lock,
     waiters_join_and_are_served,
     a_waiter_asks_again,
+    a_long_queue,
     a_waiter_asks_again_when_the_lease_is_over,
     a_waiter_polls,
     a_waiter_falls_silent,
@@ -466,6 +483,10 @@ NOTICED_BY: dict[History, tuple[str, ...]] = {
         "acquire: a waiter that asks again keeps the first alive",
         "acquire: a waiter that asks again learns a wrong place",
         "acquire: a waiter that asks again does not tell the holder",
+    ),
+    a_long_queue: (
+        "acquire: the last of a long queue is dead early",
+        "acquire: the last of a long queue asks again and is dead early",
     ),
     a_waiter_asks_again_when_the_lease_is_over: ("acquire: a waiter that asks again finds a lease that ran out",),
     a_waiter_falls_silent: (

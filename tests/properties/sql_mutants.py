@@ -12,12 +12,20 @@ WRONG_SQL: dict[str, Change] = {
         "",
     ),
     "acquire: a waiter that asks again does not stay alive": (
-        "present.queue PLACING (at + in_waiter_ttl)::text",
+        "present.queue PLACING until::text",
         "present.queue PLACING fresh_until",
     ),
     "acquire: a waiter that asks again keeps the first alive": (
         "found_at := strpos(present.queue, ',' || in_waiter || ']');",
         "found_at := strpos(present.queue, ',\"');",
+    ),
+    "acquire: the last of a long queue is dead early": (
+        "|| @now + in_waiter_ttl * least(1 + n.waiting / @crowd, @rarest)\n",
+        "|| @now + in_waiter_ttl\n",
+    ),
+    "acquire: the last of a long queue asks again and is dead early": (
+        "until := at + in_waiter_ttl * least(1 + place / @crowd, @rarest);",
+        "until := at + in_waiter_ttl;",
     ),
     "acquire: a waiter that asks again learns a wrong place": ("SELECT number - 1\n", "SELECT number\n"),
     "acquire: a waiter that asks again finds a lease that ran out": (

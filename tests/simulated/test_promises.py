@@ -3,16 +3,20 @@
 import functools
 import os
 from collections.abc import Iterable
+from copy import deepcopy
 from typing import Any
 
 import pytest
 
 from simulation import BY_NAME, SCENARIOS, Invariant
 from simulation.command import replay_command, table
-from simulation.runner import Tally, run_scenarios
+from simulation.runner import CHUNK, Tally, run_scenarios
 
 SEEDS = int(os.environ.get("HOLDFAST_SIMULATION_SEEDS", "100"))
 """How many seeds of each scenario are run: `make test-all` says more."""
+
+ENOUGH = 1_000
+"""After so many seeds every fault has happened as often as it should."""
 
 TIMEOUT = 1800
 """For how long, in seconds, all seeds of a scenario may take at low priority beside other tests."""
@@ -124,9 +128,13 @@ def test_what_is_not_promised_is_seen_to_break(scenario: str) -> None:
 @pytest.mark.timeout(TIMEOUT)
 @pytest.mark.parametrize("scenario", each(FAULTS))
 def test_every_fault_happens(scenario: str) -> None:
-    """No fault is one in name only."""
-    tally = tally_of(scenario)
-    assert not {fault for fault in FAULTS[scenario] if tally.happened[fault] < tally.seeds // 40}
+    """No fault is one in name only. Few seeds may happen to miss one: then more are run."""
+    tally = deepcopy(tally_of(scenario))
+    while missed := {fault for fault in FAULTS[scenario] if tally.happened[fault] < max(1, tally.seeds // 40)}:
+        assert tally.seeds < ENOUGH, missed
+        [more] = run_scenarios([BY_NAME[scenario]], CHUNK, first=tally.seeds, jobs=1)
+        tally.add(more)
+    assert not tally.broken
 
 
 @pytest.mark.timeout(TIMEOUT)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from holdfast.contracts.messages import Busy, CapacityMismatch, Granted, NotificationKind, Queued, Withdrawn
 from holdfast.outcome import Outcome
 from holdfast.stores.tabled import RETENTION
-from holdfast.table.times import LATEST, PROPOSAL_BOUND, RETRY, STAGGER, TOMBSTONE
+from holdfast.table.times import CROWD, LATEST, PROPOSAL_BOUND, RETRY, STAGGER, TOMBSTONE
 from tests.table.tools import INTERVAL, TEST_TIMEOUT, TTL, Name
 
 if TYPE_CHECKING:
@@ -765,6 +765,52 @@ def test_a_clock_that_stepped_back_does_not_stretch_a_waiter_or_a_tombstone() ->
     name.ask("c")
     assert name.state.queue[0].fresh_until == name.now + TEST_TIMEOUT
     assert name.state.tombstones["z"] == name.now + TOMBSTONE
+
+
+def test_the_last_of_a_long_queue_may_be_silent_for_longer() -> None:
+    """The more waiters are ahead, the later it is told to ask, and the longer it is taken for alive; with a bound."""
+    name = Name()
+    name.rarest = 3
+    name.win("a", ttl=100 * TEST_TIMEOUT)
+    replies = [name.ask(str(number)) for number in range(4 * CROWD)]
+    for number, reply in enumerate(replies):
+        often = min(1 + number // CROWD, 3)
+        assert name.state.queue[number].fresh_until == name.now + TEST_TIMEOUT * often
+        assert isinstance(reply, Queued)
+        assert reply.retry_in == (INTERVAL + INTERVAL * min(number, 10) // 10) * often
+    for number in range(CROWD):
+        name.withdraw(str(number))
+    name.now += TEST_TIMEOUT
+    name.ask(str(CROWD))
+    assert name.state.queue[0].fresh_until == name.now + TEST_TIMEOUT
+
+
+def test_the_last_of_a_long_queue_is_told_in_time_that_it_is_the_head() -> None:
+    """It may be silent when a lease ends that the head waits for: so it is notified when to ask."""
+    name = Name()
+    name.rarest = 3
+    name.win("a", ttl=30 * INTERVAL)
+    for number in range(2 * CROWD + 1):
+        name.ask(str(number))
+    for number in range(2 * CROWD):
+        name.withdraw(str(number))
+    assert name.heard(NotificationKind.HEAD) == [(str(2 * CROWD), 30 * INTERVAL)]
+
+
+def test_a_clock_that_stepped_back_leaves_the_last_of_a_long_queue_alive() -> None:
+    """It may still be silent for as long as it might at the last step, and no longer."""
+    name = Name()
+    name.rarest = 3
+    name.win("a", ttl=100 * TEST_TIMEOUT)
+    for number in range(3 * CROWD):
+        name.ask(str(number))
+    name.now += TEST_TIMEOUT // 2
+    name.ask("b")
+    name.now -= 100 * TEST_TIMEOUT
+    name.ask("c")
+    left = [each.fresh_until - name.now for each in name.state.queue]
+    assert left[0] == TEST_TIMEOUT
+    assert left[3 * CROWD - 1] == 3 * TEST_TIMEOUT - TEST_TIMEOUT // 2
 
 
 def test_a_renewal_never_shortens() -> None:

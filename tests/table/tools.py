@@ -33,6 +33,7 @@ class Name:
         self.now = now
         self.wall = wall
         self.quarantined_until = 0
+        self.rarest = 1
         self.deaf: set[str] = set()
         self.requests: dict[str, AcquireRequest] = {}
         self.notifications: list[Notification] = []
@@ -128,5 +129,6 @@ class Name:
     def step(self) -> Step:
         """Take a step of your own."""
         step = Step(self.state, self.now, self.wall, lambda channel: channel not in self.deaf, self.quarantined_until)
+        step.rarest = self.rarest
         self.notifications = step.notifications
         return step

@@ -40,7 +40,7 @@ class AcquireRequest:
     interval: int
     """How often the head of the queue re-polls."""
     waiter_ttl: int
-    """How long a waiter counts as alive after its last request."""
+    """How long a waiter counts as alive after its last request; longer if it was told to ask later."""
     weight: int = 1
     capacity: int = 1
     lock_delay: int = 0

@@ -367,7 +367,8 @@ class Attempt:
             not_granted = await access.persist(lambda until: access.store.withdraw(withdraw, until), timeout)
         except StoreError as error:
             not_granted = NotGranted()
-            lapse = seconds(max(self._request.waiter_ttl, self._request.ttl))
+            silence = self._request.waiter_ttl * access.store.capabilities.rarest
+            lapse = seconds(max(silence, self._request.ttl))
             if isinstance(error, StoreUnavailable):
                 access.late_releases.repeat(
                     lambda: access.store.withdraw(withdraw, self._runtime.now() + timeout),

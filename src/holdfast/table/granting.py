@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.contracts.messages import AcquireRequest, Granted, Notification, NotificationKind
 from holdfast.table.state import PLACEHOLDER, Holder, NameState, Waiter
-from holdfast.table.times import EARLIER, LATEST, MARGIN, PROPOSAL_BOUND, RETRY, VOTE_OFFER
+from holdfast.table.times import EARLIER, LATEST, MARGIN, PROPOSAL_BOUND, RETRY, VOTE_OFFER, rareness
 
 
 @dataclass(slots=True)
@@ -27,6 +27,8 @@ class Granting:
     quarantined_since: int = 0
     """When the quarantine of this store began: a holder that renewed since then is certainly alive."""
     notifications: list[Notification] = field(default_factory=list[Notification])
+    rarest: int = 1
+    """How many times as long as usual a waiter far back in the queue may be silent, at most: see `rareness`."""
     _head_before: str = ""
 
     # -- time ----------------------------------------------------------------------------------------------
@@ -34,8 +36,8 @@ class Granting:
     def _begin(self) -> None:
         """End what has ended by now, and shorten what a clock that stepped back has stretched."""
         state, now = self.state, self.now
-        stepped_back = now < state.used_at
-        state.used_at = now
+        before, state.used_at = state.used_at, now
+        stepped_back = now < before
         for holder in state.holders:
             if holder.expires_at <= now:
                 state.expire(now)
@@ -45,7 +47,7 @@ class Granting:
             self._head_before = state.queue.head
             if stepped_back:
                 for waiter in state.queue:
-                    waiter.step_back(now)
+                    waiter.step_back(before, now)
         if state.blocked_until:
             state.blocked_until = min(state.blocked_until, now + state.block)
             if state.blocked_until <= now:
@@ -113,13 +115,17 @@ class Granting:
 
         Notify them if nobody waited before; and if a waiter asks again, for a holder may have missed the notification.
         """
-        queue, fresh_until = self.state.queue, self.now + request.waiter_ttl
-        if waiter := queue.find(request.request_id):
+        queue = self.state.queue
+        waiter = queue.find(request.request_id)
+        if joins := waiter is None:
+            waiter = Waiter(request, self.now, 0)
+            queue.join(waiter)
+        else:
             queue.replace(waiter, request)
-            waiter.fresh_until = fresh_until
-            return True
-        queue.join(Waiter(request, self.now, fresh_until))
-        return len(queue) == 1
+        waiter.fresh_until = self.now + request.waiter_ttl
+        if self.rarest > 1:
+            waiter.fresh_until = self.now + request.waiter_ttl * rareness(queue.place(request.request_id), self.rarest)
+        return len(queue) == 1 or not joins
 
     def _join_votes(self, request: AcquireRequest) -> bool:
         """Add a request for a vote to the queue, or refresh its place. Return whether to notify the holders.
@@ -228,8 +234,9 @@ class Granting:
         """Tell a new head of the queue when to ask, unless it will ask anyway before the name may be free.
 
         The request `answered` learns its retry time from the reply. Every other waiter asks again within two intervals
-        of its last request. The head of a queue for votes is notified when the vote is free, and a placeholder
-        takes the room for this waiter. A head that may be passed is notified when the name is free.
+        of its last request; one that may be silent for longer counts as if it had asked later than it did. The head of
+        a queue for votes is notified when the vote is free, and a placeholder takes the room for this waiter. A head
+        that may be passed is notified when the name is free.
         """
         queue = self.state.queue
         head = queue.head

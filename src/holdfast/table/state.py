@@ -43,9 +43,9 @@ class Waiter:
     quiet_until: int = 0
     """Until when it is not notified again that the name is free: it was, and asks again by then if it came too late."""
 
-    def step_back(self, now: int) -> None:
-        """Shorten what a clock that stepped back to `now` has stretched."""
-        self.fresh_until = min(self.fresh_until, now + self.request.waiter_ttl)
+    def step_back(self, before: int, now: int) -> None:
+        """Shorten what a clock that stepped back to `now` has stretched, which showed `before` at the last step."""
+        self.fresh_until = min(self.fresh_until, now + max(self.request.waiter_ttl, self.fresh_until - before))
         self.joined_at = min(self.joined_at, now)
         self.quiet_until = 0
 

@@ -132,7 +132,7 @@ class Step(Granting):
         if self.quarantined_until:
             # Every later token is larger than this. The token of a grant that was forgotten is not.
             last_token = max(last_token, self.quarantined_until - self.now + self.stamp - 1)
-        retry = retry_in(request, place, self._frees_in())
+        retry = retry_in(request, place, self._frees_in(), self.rarest)
         if request.fair_after:
             waiter, now = self.state.queue[place], self.now
             bound_in = waiter.joined_at + request.fair_after - now

@@ -33,9 +33,24 @@ GRACE = 2_000
 """How long after its bound each waiter asks by itself, times its place: until then it is granted, if others release."""
 
 
-def retry_in(request: AcquireRequest, place: int, frees_in: int) -> int:
+CROWD = 8
+"""A waiter with so many others ahead asks half as often, one with twice as many a third as often, and so on.
+
+Where a request costs more the longer the queue is, hundreds of waiters that ask would leave no time for a release.
+"""
+
+RAREST = 10
+"""How many times as long the last of a long queue is silent at most, and is taken for alive."""
+
+
+def rareness(place: int, rarest: int) -> int:
+    """Return how many times as long as a head a waiter with so many others ahead may be silent. Its reply says so."""
+    return min(1 + place // CROWD, rarest)
+
+
+def retry_in(request: AcquireRequest, place: int, frees_in: int, rarest: int = 1) -> int:
     """Return the retry time of a waiter that has so many others ahead, if the name may be free after `frees_in`."""
-    slow = request.interval + request.interval * min(place, 10) // 10
+    slow = (request.interval + request.interval * min(place, 10) // 10) * rareness(place, rarest)
     return max(min(slow, frees_in + place * STAGGER), RETRY)
 
 

@@ -5,12 +5,12 @@ from importlib import resources
 
 from holdfast.fencing.schema import fences_ddl, fences_grants, fences_table
 from holdfast.stores.sql.rows import HEADS
-from holdfast.table.times import LATEST, MARGIN, PROPOSAL_BOUND, RETRY
+from holdfast.table.times import CROWD, LATEST, MARGIN, PROPOSAL_BOUND, RAREST, RETRY
 
 SCHEMA = resources.files("holdfast.stores.postgresql").joinpath("schema.sql").read_text("utf-8")
 """Read at import time: reading a resource imports modules, and a fork must not interrupt an import."""
 
-LAYOUT = 1
+LAYOUT = 2
 """The version of the tables and functions."""
 
 NEW_FOR = 60_000_000
@@ -27,6 +27,8 @@ TOKENS = {
     "@heads": str(HEADS),
     "@margin": str(MARGIN),
     "@retry": str(RETRY),
+    "@crowd": str(CROWD),
+    "@rarest": str(RAREST),
 }
 """The tokens of the SQL that are no names, and what they stand for."""
 

@@ -131,6 +131,7 @@ DECLARE
     at bigint;
     found_at integer;
     fresh_until text;
+    until bigint;
 BEGIN
     place := -1;
     IF current_setting('synchronous_commit') = 'off' THEN
@@ -170,14 +171,17 @@ BEGIN
                 version = n.version + 1,
                 plain = false,
                 queue = CASE n.waiting WHEN 0 THEN '[' ELSE left(n.queue, -1) || ',' END
-                    || '[' || @now || ',' || @now + in_waiter_ttl || ',' || in_waiter || ']]',
+                    || '[' || @now || ',' || @now + in_waiter_ttl * least(1 + n.waiting / @crowd, @rarest)
+                    || ',' || in_waiter || ']]',
                 waiting = n.waiting + 1,
                 heads = CASE
                     WHEN strpos(n.heads, in_channel) > 0 OR cardinality(string_to_array(n.heads, ' ')) >= @heads
                     THEN n.heads ELSE trim(n.heads || ' ' || in_channel)
                 END,
                 used_at = @now,
-                idle_after = greatest(n.idle_after, @now + in_waiter_ttl)
+                idle_after = greatest(
+                    n.idle_after, @now + in_waiter_ttl * least(1 + n.waiting / @crowd, @rarest)
+                )
             FROM @meta AS m
             WHERE n.name = in_name
                 AND (n.plain OR n.waiting > 0)
@@ -220,20 +224,21 @@ BEGIN
                 THEN
                     found_at := strpos(present.queue, ',' || in_waiter || ']');
                     fresh_until := substring(right(left(present.queue, found_at - 1), 20) FROM '[0-9]+$');
-                    UPDATE @names AS names SET
-                        version = present.version + 1,
-                        queue = overlay(
-                            present.queue PLACING (at + in_waiter_ttl)::text
-                            FROM found_at - length(fresh_until) FOR length(fresh_until)
-                        ),
-                        used_at = at,
-                        idle_after = greatest(present.idle_after, at + in_waiter_ttl)
-                    WHERE names.name = in_name;
                     place := (
                         SELECT number - 1
                         FROM json_array_elements(present.queue::json) WITH ORDINALITY AS queue (each, number)
                         WHERE each ->> 2 = in_request_id
                     );
+                    until := at + in_waiter_ttl * least(1 + place / @crowd, @rarest);
+                    UPDATE @names AS names SET
+                        version = present.version + 1,
+                        queue = overlay(
+                            present.queue PLACING until::text
+                            FROM found_at - length(fresh_until) FOR length(fresh_until)
+                        ),
+                        used_at = at,
+                        idle_after = greatest(present.idle_after, until)
+                    WHERE names.name = in_name;
                     last_token := greatest(
                         present.counter, CASE WHEN in_longest_ttl > 0 THEN guard.quarantined_until - 1 ELSE 0 END
                     );
