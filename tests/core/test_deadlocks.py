@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Client, DeadlockDetected, Outcome, Wait
-from holdfast.contracts.messages import HolderView, NameView, WaiterView
+from holdfast.contracts.messages import AcquireRequest, HolderView, NameView, Queued, Reply, WaiterView
 from holdfast.contracts.runtime import Runtime
 from holdfast.contracts.store import StoreSource
 from holdfast.core.deadlocks import circle_through, circles, waits
@@ -142,3 +143,34 @@ def test_waits_of_different_moments_are_no_circle(monkeypatch: pytest.MonkeyPatc
             stores[0].meanwhile = let_go_and_wait
             name.acquire().release()
         assert [each.result() for each in waiting] == [Outcome.RELEASED]
+
+
+class Lazy(MemoryStore):
+    """A store that tells all waiters to ask in an hour, and notes who asks."""
+
+    asked: list[str]
+
+    async def acquire(self, request: AcquireRequest, until: float) -> Reply:
+        """Note the name."""
+        self.asked.append(request.name)
+        reply = await super().acquire(request, until)
+        return replace(reply, retry_in=3_600_000_000) if isinstance(reply, Queued) else reply
+
+
+def test_a_waiter_that_looks_for_circles_asks_for_that() -> None:
+    """It looks when it has asked, and does so also if the store would not hear of it for long."""
+    asked: list[str] = []
+
+    def make(runtime: Runtime) -> Lazy:
+        store = Lazy(runtime, MemoryTable())
+        store.asked = asked
+        return store
+
+    source = StoreSource("lazy", MemoryStore.capabilities, make)
+    with Client(store=source) as client, ThreadPoolExecutor() as pool:
+        lock = client.lock("name", timeout=TEST_TIMEOUT, detect_deadlock=True)
+        lease = lock.acquire()
+        waiting = pool.submit(lambda: lock.acquire().release())
+        eventually(lambda: len(asked) > 3, "the waiter asks again")
+        lease.release()
+        assert waiting.result() is Outcome.RELEASED

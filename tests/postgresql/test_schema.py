@@ -125,6 +125,29 @@ def test_a_missing_right_is_named(postgres_server: PostgresServer, form: str, la
     assert "least GRANTs" in str(error)
 
 
+FORM = "SELECT prosrc FROM pg_proc WHERE proname = 'holdfast_acquire' AND pronamespace = %s::regnamespace"
+OTHER_FORM = """
+UPDATE pg_proc SET prosrc = 'BEGIN place := 0; END'
+WHERE proname = 'holdfast_acquire' AND pronamespace = %s::regnamespace
+"""
+
+
+@pytest.mark.parametrize("form", API_FORMS)
+def test_functions_of_an_earlier_version_are_renewed(postgres_server: PostgresServer, form: str) -> None:
+    """The first client that misses one makes all of them anew, if its role may; else it says who can."""
+    schema = f"earlier_{form}"
+    url = postgres_server.create_user(schema, PASSWORD)
+    tables_for(postgres_server, schema, schema)
+    made = postgres_server.execute(FORM, schema)
+    postgres_server.execute(OTHER_FORM, schema)
+    postgres_server.execute(f"DROP FUNCTION {schema}.holdfast_rareness(integer)")
+    assert "`holdfast schema postgresql`" in str(complaint(form, f"{url}?schema={schema}"))
+    assert postgres_server.execute(FORM, schema) != made
+    with Client(f"{postgres_server.url}?schema={schema}") as client:
+        client.names()
+    assert postgres_server.execute(FORM, schema) == made
+
+
 @pytest.mark.parametrize("form", API_FORMS)
 def test_another_layout_is_refused(postgres_server: PostgresServer, form: str) -> None:
     """Tables of another version are left alone."""

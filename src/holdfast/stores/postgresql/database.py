@@ -62,12 +62,12 @@ class PgDatabase:
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
         """Connect, make the tables if there are none, and listen; return the channel."""
         try:
-            layout, longest_ttl = (await self._link.execute(self._do.look, (), until))[0]
+            layout, longest_ttl, _ = (await self._link.execute(self._do.look, (), until))[0]
         except PgServerError as error:
             if error.state not in MISSING:
                 raise self._to_store_error(error) from error
             await self._make_tables(until)
-            layout, longest_ttl = (await self._run(self._do.look, (), until))[0]
+            layout, longest_ttl, _ = (await self._run(self._do.look, (), until))[0]
         self._check_layout(int(layout or 0))
         if int(longest_ttl or 0) < int(self._rules[0]):
             await self._run(self._do.lengthen, (self._rules[0],), until)
@@ -228,8 +228,8 @@ class PgDatabase:
         except PgServerError as error:
             if error.state in {"42501", "3F000"}:
                 raise StoreError(
-                    f"{self._deployment.title()}: the tables of Holdfast are missing, and the role may not make them "
-                    f"({error}); have an administrator run the SQL that `holdfast schema postgresql` prints"
+                    f"{self._deployment.title()}: tables or functions of Holdfast are missing, and the role may not "
+                    f"make them ({error}); have an administrator run the SQL that `holdfast schema postgresql` prints"
                 ) from error
             raise self._to_store_error(error) from error
 

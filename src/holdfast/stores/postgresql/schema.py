@@ -10,7 +10,7 @@ from holdfast.table.times import CROWD, LATEST, MARGIN, PROPOSAL_BOUND, RAREST, 
 SCHEMA = resources.files("holdfast.stores.postgresql").joinpath("schema.sql").read_text("utf-8")
 """Read at import time: reading a resource imports modules, and a fork must not interrupt an import."""
 
-LAYOUT = 2
+LAYOUT = 1
 """The version of the tables and functions."""
 
 NEW_FOR = 60_000_000
@@ -31,19 +31,6 @@ TOKENS = {
     "@rarest": str(RAREST),
 }
 """The tokens of the SQL that are no names, and what they stand for."""
-
-FUNCTIONS = (
-    "begin_quarantine(bigint, boolean)",
-    "wait_for_log()",
-    "read(text[], bigint, boolean)",
-    "lock(text[], bigint, boolean)",
-    "acquire(text, text, text, bigint, bigint, bigint, bigint, text, text, bigint, bigint, boolean)",
-    "release(text, text, bigint, boolean)",
-    "renew(text[], text[], bigint[], bigint[])",
-    "sweep(text, integer, bigint)",
-    "write_cell(text, text, bigint, bigint)",
-    "sweep_cells(text, integer)",
-)
 
 
 def quote(identifier: str) -> str:

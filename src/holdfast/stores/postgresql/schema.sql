@@ -2,7 +2,7 @@
 -- `@` stands for the schema and the prefix of all names, `@now` for the clock, `@started` for when the server started,
 -- `@timeline` for the timeline, which changes when a standby is promoted or a backup is restored.
 -- A change of what is here already raises LAYOUT in schema.py. What is only added does not: an earlier Holdfast does not
--- look at it, and this one makes it when it is first missed. Nor does what a function does by itself instead of leaving
+-- look at it, and this one makes it, and all functions anew, when it is first missed. Nor does what a function does by itself instead of leaving
 -- it to a step of the client, for each form serves every client.
 
 -- One row a name; see SqlRow in ../sql/rows.py. No column but the name has an index, so that updates stay on their page.
@@ -115,6 +115,10 @@ BEGIN
     RETURN QUERY SELECT * FROM @read(in_names, in_longest_ttl, in_strict);
 END $$;
 
+-- How many times as long as a head a waiter with so many others ahead may be silent.
+CREATE OR REPLACE FUNCTION @rareness(in_place integer) RETURNS integer
+LANGUAGE sql IMMUTABLE AS $$ SELECT least(1 + in_place / @crowd, @rarest) $$;
+
 -- Grant a plain row that is free: SqlDatabase.acquire. Returns the token; or 0, and the place that the request has in
 -- the queue with the counter and the rest of the holder's lease; or -1 as the place, and the row.
 -- `in_waiter` is the end of a waiter as the queue keeps it; NULL: do not wait.
@@ -171,7 +175,7 @@ BEGIN
                 version = n.version + 1,
                 plain = false,
                 queue = CASE n.waiting WHEN 0 THEN '[' ELSE left(n.queue, -1) || ',' END
-                    || '[' || @now || ',' || @now + in_waiter_ttl * least(1 + n.waiting / @crowd, @rarest)
+                    || '[' || @now || ',' || @now + in_waiter_ttl * @rareness(n.waiting)
                     || ',' || in_waiter || ']]',
                 waiting = n.waiting + 1,
                 heads = CASE
@@ -180,7 +184,7 @@ BEGIN
                 END,
                 used_at = @now,
                 idle_after = greatest(
-                    n.idle_after, @now + in_waiter_ttl * least(1 + n.waiting / @crowd, @rarest)
+                    n.idle_after, @now + in_waiter_ttl * @rareness(n.waiting)
                 )
             FROM @meta AS m
             WHERE n.name = in_name
@@ -229,7 +233,7 @@ BEGIN
                         FROM json_array_elements(present.queue::json) WITH ORDINALITY AS queue (each, number)
                         WHERE each ->> 2 = in_request_id
                     );
-                    until := at + in_waiter_ttl * least(1 + place / @crowd, @rarest);
+                    until := at + in_waiter_ttl * @rareness(place);
                     UPDATE @names AS names SET
                         version = present.version + 1,
                         queue = overlay(

@@ -36,6 +36,7 @@ from holdfast.stores.sql.shared_steps import SharedSteps
 from holdfast.stores.tabled import Steps, TabledStore
 from holdfast.table.state import NameState
 from holdfast.table.step import Step
+from holdfast.table.times import RAREST
 
 T = TypeVar("T")
 
@@ -149,14 +150,14 @@ class SqlStore(TabledStore):
 
         A step that is not `atomic` may be written in parts, and must do no harm if it is taken twice.
         """
-        result, write = self._run(snapshot, work)
+        result, write = _run(snapshot, work, queues=self._database.queues)
         write.atomic = atomic
         if not write.rows or len(await self._database.write(write, until)) == len(write.rows):
             return result
         results = [result]
 
         def take(locked: SqlSnapshot) -> SqlWrite:
-            results[0], write = self._run(locked, work)
+            results[0], write = _run(locked, work, queues=self._database.queues)
             write.atomic = atomic
             return write
 
@@ -165,30 +166,12 @@ class SqlStore(TabledStore):
             pass  # another client has made one of the rows: now it is there, and can be locked
         return results[0]
 
-    def _run(self, snapshot: SqlSnapshot, work: Callable[[Steps], T]) -> tuple[T, SqlWrite]:
-        """Take a step on a snapshot; return its result, and what is to be written."""
-        rows = {row.name: row for row in snapshot.rows}
-        steps = Steps(
-            lambda name: _state_in(snapshot, rows[name]),
-            snapshot.now,
-            snapshot.now,
-            lambda channel: channel not in snapshot.silent,
-            (snapshot.quarantined_until, snapshot.quarantined_since),
-            rarest=self.capabilities.rarest,
-        )
-        result = work(steps)
-        queues = self._database.queues
-        after = [_changed_row(rows[name], step, queues=queues) for name, step in steps.taken.items()]
-        changed = [row for row in after if row is not None]
-        notifications = {name: step.notifications for name, step in steps.taken.items() if step.notifications}
-        return result, SqlWrite(snapshot.now, snapshot.quarantined_since, changed, notifications)
-
     # -- what changes nothing ------------------------------------------------------------------------------
 
     async def inspect(self, name: str, until: float) -> NameView:
         """Return the state of one name, from a snapshot."""
         snapshot = await self._database.read([name], until)
-        return self._run(snapshot, lambda steps: steps.on(name).view(name))[0]
+        return _run(snapshot, lambda steps: steps.on(name).view(name), queues=False)[0]
 
     async def names(self, prefix: str, until: float, rest: object = None) -> Page:
         """Return a page of the names in use, sorted by their bytes."""
@@ -231,6 +214,25 @@ class _Sweep:
             self._after = await self._sweep(self._after, until)
             if self._after:
                 self._at = now + SWEEP_ON
+
+
+def _run(snapshot: SqlSnapshot, work: Callable[[Steps], T], *, queues: bool) -> tuple[T, SqlWrite]:
+    """Take a step on a snapshot; return its result, and what is to be written."""
+    rows = {row.name: row for row in snapshot.rows}
+    steps = Steps(
+        lambda name: _state_in(snapshot, rows[name]),
+        snapshot.now,
+        snapshot.now,
+        lambda channel: channel not in snapshot.silent,
+        (snapshot.quarantined_until, snapshot.quarantined_since),
+        rarest=RAREST,
+    )
+    result = work(steps)
+    changed = [
+        row for name, step in steps.taken.items() if (row := _changed_row(rows[name], step, queues=queues)) is not None
+    ]
+    notifications = {name: step.notifications for name, step in steps.taken.items() if step.notifications}
+    return result, SqlWrite(snapshot.now, snapshot.quarantined_since, changed, notifications)
 
 
 def _state_in(snapshot: SqlSnapshot, row: SqlRow) -> NameState:
