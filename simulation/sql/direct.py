@@ -9,7 +9,6 @@ from holdfast.contracts.messages import AcquireRequest, Notification, Queued, Re
 from holdfast.contracts.store import Capabilities
 from holdfast.stores.sql.database import SqlSnapshot, SqlWrite
 from holdfast.stores.tabled import RETENTION
-from holdfast.table.times import RAREST
 from simulation.sql.server import SqlRules, SqlServer
 
 T = TypeVar("T")
@@ -30,7 +29,6 @@ def capabilities_of(rules: SqlRules) -> Capabilities:
         multi_acquire=True,
         barging=True,
         cells=True,
-        rarest=RAREST,
     )
 
 

@@ -13,7 +13,7 @@ from holdfast.stores import table_codec
 from holdfast.stores.sql.database import SqlSnapshot, SqlWrite
 from holdfast.stores.sql.rows import SqlRow, heads_of, pack_holder
 from holdfast.table.state import Queue, Waiter
-from holdfast.table.times import LATEST, MARGIN, PROPOSAL_BOUND, RAREST, RETRY, rareness, retry_in
+from holdfast.table.times import LATEST, MARGIN, PROPOSAL_BOUND, RETRY, retry_in, silence_factor
 
 NEW_FOR = 60_000_000
 """For how long after it was not found a row may be made, in microseconds."""
@@ -131,7 +131,7 @@ class SqlServer:
 
     def _join(self, row: SqlRow, request: AcquireRequest, rules: SqlRules, now: int) -> Queued:
         queue = table_codec.load_queue(row.name, row.queue) if row.queue else Queue()
-        fresh_until = now + request.waiter_ttl * rareness(row.waiting, RAREST)
+        fresh_until = now + request.waiter_ttl * silence_factor(request, row.waiting)
         queue.join(Waiter(request, now, fresh_until))
         self._store_queue(row, now, queue, idle_after=max(row.idle_after, fresh_until))
         self._changed([row.name], now, frozenset())
@@ -144,7 +144,7 @@ class SqlServer:
         """Note that a waiter has asked again."""
         queue = table_codec.load_queue(row.name, row.queue)
         place = queue.place(request.request_id)
-        fresh_until = queue[place].fresh_until = now + request.waiter_ttl * rareness(place, RAREST)
+        fresh_until = queue[place].fresh_until = now + request.waiter_ttl * silence_factor(request, place)
         self._store_queue(row, now, queue, idle_after=max(row.idle_after, fresh_until))
         self._changed([row.name], now, frozenset())
         channel, _, notify_contended = json.loads(row.holder)
@@ -154,7 +154,8 @@ class SqlServer:
 
     def _queued(self, row: SqlRow, request: AcquireRequest, place: int, rules: SqlRules, now: int) -> Queued:
         counter = max(row.counter, self.data.meta.quarantined_until - 1) if rules.longest_ttl else row.counter
-        return Queued(counter, retry_in(request, place, row.expires_at - now, RAREST), place)
+        retry = retry_in(request, place, row.expires_at - now, silence_factor(request, place))
+        return Queued(counter, retry, place)
 
     def release(self, name: str, request_id: str, rules: SqlRules) -> SqlSnapshot | None:
         """End the lease of a request in a plain row, or hand it over, and return None; else return a snapshot."""

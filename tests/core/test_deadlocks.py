@@ -158,7 +158,7 @@ class Lazy(MemoryStore):
 
 
 def test_a_waiter_that_looks_for_circles_asks_for_that() -> None:
-    """It looks when it has asked, and does so also if the store would not hear of it for long."""
+    """One that holds something looks when it has asked: it does so also if the store would not hear of it for long."""
     asked: list[str] = []
 
     def make(runtime: Runtime) -> Lazy:
@@ -168,9 +168,14 @@ def test_a_waiter_that_looks_for_circles_asks_for_that() -> None:
 
     source = StoreSource("lazy", MemoryStore.capabilities, make)
     with Client(store=source) as client, ThreadPoolExecutor() as pool:
-        lock = client.lock("name", timeout=TEST_TIMEOUT, detect_deadlock=True)
+        held, lock = (client.lock(each, timeout=TEST_TIMEOUT, detect_deadlock=True) for each in ("held", "name"))
+
+        def wait_with_another() -> Outcome:
+            with held:
+                return lock.acquire().release()
+
         lease = lock.acquire()
-        waiting = pool.submit(lambda: lock.acquire().release())
-        eventually(lambda: len(asked) > 3, "the waiter asks again")
+        waiting = pool.submit(wait_with_another)
+        eventually(lambda: asked.count("name") > 3, "the waiter asks again")
         lease.release()
         assert waiting.result() is Outcome.RELEASED

@@ -29,7 +29,8 @@ def race(url: str, processes: int = 8, seconds: float = 8.0) -> list[int]:
     On a slow machine the race is longer.
     """
     counts = _race(url, processes, seconds)
-    return counts if max(counts) >= ENOUGH else _race(url, processes, min(seconds * ENOUGH / max(counts), 60.0))
+    most = max(counts)
+    return counts if most >= ENOUGH else _race(url, processes, min(seconds * ENOUGH / max(most, 1), 60.0))
 
 
 def _race(url: str, processes: int, seconds: float) -> list[int]:

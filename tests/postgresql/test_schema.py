@@ -140,7 +140,7 @@ def test_functions_of_an_earlier_version_are_renewed(postgres_server: PostgresSe
     tables_for(postgres_server, schema, schema)
     made = postgres_server.execute(FORM, schema)
     postgres_server.execute(OTHER_FORM, schema)
-    postgres_server.execute(f"DROP FUNCTION {schema}.holdfast_rareness(integer)")
+    postgres_server.execute(f"DROP FUNCTION {schema}.holdfast_silence_factor(integer, bigint, bigint)")
     assert "`holdfast schema postgresql`" in str(complaint(form, f"{url}?schema={schema}"))
     assert postgres_server.execute(FORM, schema) != made
     with Client(f"{postgres_server.url}?schema={schema}") as client:

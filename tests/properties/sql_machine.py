@@ -24,7 +24,6 @@ from holdfast.stores.sql.store import SqlStore
 from holdfast.stores.tabled import RETENTION
 from holdfast.table.state import NameState
 from holdfast.table.step import Step
-from holdfast.table.times import RAREST
 from simulation.sql.direct import DirectSqlDatabase, capabilities_of
 from simulation.sql.server import SqlRules, SqlServer
 from tests.properties.store_machine import NAMES, SECOND, VOTED, Client, StoreMachine, lengths, picks
@@ -139,7 +138,7 @@ class SqlMachine(StoreMachine):
 
     def tell(self, name: str, step: Step) -> None:
         """Tell the oracle who listens, as far as the database says so, and of the quarantine."""
-        step.stamp, step.rarest = step.now, RAREST
+        step.stamp, step.long_silence = step.now, True
         open_channels = {client.channel for client in self.clients}
         heads = row_of(name, 1, step.state).heads.split()
         silent = {channel for channel in heads if channel not in open_channels}

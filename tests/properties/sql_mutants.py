@@ -20,11 +20,11 @@ WRONG_SQL: dict[str, Change] = {
         "found_at := strpos(present.queue, ',\"');",
     ),
     "acquire: the last of a long queue is dead early": (
-        "|| @now + in_waiter_ttl * @rareness(n.waiting)\n",
+        "|| @now + in_waiter_ttl * @silence_factor(n.waiting, in_ttl, in_waiter_ttl)\n",
         "|| @now + in_waiter_ttl\n",
     ),
     "acquire: the last of a long queue asks again and is dead early": (
-        "until := at + in_waiter_ttl * @rareness(place);",
+        "until := at + in_waiter_ttl * @silence_factor(place, in_ttl, in_waiter_ttl);",
         "until := at + in_waiter_ttl;",
     ),
     "acquire: a waiter that asks again learns a wrong place": ("SELECT number - 1\n", "SELECT number\n"),

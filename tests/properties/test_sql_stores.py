@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
+from holdfast.table.times import CROWD
 from tests.properties import hunt, thorough
 from tests.properties.postgresql_machine import PostgresMachine, tables_with_clock
 from tests.properties.sql_histories import HISTORIES, History, history_of, play
@@ -20,9 +21,13 @@ def _nothing_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.stores.sql.store.SWEEP_ON", 1e9)
 
 
+@pytest.mark.parametrize("crowd", [1, CROWD])
 @pytest.mark.parametrize("queues", [True, False])
-def test_the_store_on_the_simulated_database_answers_as_the_grant_table_does(queues: bool) -> None:
+def test_the_store_on_the_simulated_database_answers_as_the_grant_table_does(
+    queues: bool, crowd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In any history it gives the table's replies, sends its notifications and shows its views."""
+    monkeypatch.setattr("holdfast.table.times.CROWD", crowd)
     machine = type("Machine", (SqlMachine,), {"queues": queues})
     run_state_machine_as_test(machine, settings=thorough(100, 40))
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from holdfast.contracts.messages import Busy, CapacityMismatch, Granted, NotificationKind, Queued, Withdrawn
 from holdfast.outcome import Outcome
 from holdfast.stores.tabled import RETENTION
-from holdfast.table.times import CROWD, LATEST, PROPOSAL_BOUND, RETRY, STAGGER, TOMBSTONE
+from holdfast.table.times import CROWD, LATEST, LONGEST_SILENCE, PROPOSAL_BOUND, RETRY, STAGGER, TOMBSTONE
 from tests.table.tools import INTERVAL, TEST_TIMEOUT, TTL, Name
 
 if TYPE_CHECKING:
@@ -767,43 +767,72 @@ def test_a_clock_that_stepped_back_does_not_stretch_a_waiter_or_a_tombstone() ->
     assert name.state.tombstones["z"] == name.now + TOMBSTONE
 
 
+LONG = 100 * TEST_TIMEOUT
+"""A ttl that lets a waiter be silent for long."""
+
+
 def test_the_last_of_a_long_queue_may_be_silent_for_longer() -> None:
-    """The more waiters are ahead, the later it is told to ask, and the longer it is taken for alive; with a bound."""
+    """The more waiters are ahead, the later it is told to ask, and the longer it lives; with a bound."""
     name = Name()
-    name.rarest = 3
-    name.win("a", ttl=100 * TEST_TIMEOUT)
-    replies = [name.ask(str(number)) for number in range(4 * CROWD)]
+    name.long_silence = True
+    name.win("a", ttl=LONG)
+    replies = [name.ask(str(number), ttl=LONG) for number in range(5 * CROWD)]
     for number, reply in enumerate(replies):
-        often = min(1 + number // CROWD, 3)
-        assert name.state.queue[number].fresh_until == name.now + TEST_TIMEOUT * often
+        factor = min(1 + number // CROWD, LONGEST_SILENCE)
+        assert name.state.queue[number].fresh_until == name.now + TEST_TIMEOUT * factor
         assert isinstance(reply, Queued)
-        assert reply.retry_in == (INTERVAL + INTERVAL * min(number, 10) // 10) * often
+        assert reply.retry_in == (INTERVAL + INTERVAL * min(number, 10) // 10) * factor
     for number in range(CROWD):
         name.withdraw(str(number))
     name.now += TEST_TIMEOUT
-    name.ask(str(CROWD))
+    name.ask(str(CROWD), ttl=LONG)
     assert name.state.queue[0].fresh_until == name.now + TEST_TIMEOUT
+
+
+def test_nobody_is_silent_for_longer_than_its_ttl() -> None:
+    """So a waiter that died keeps nobody for longer than a holder that died; and one that polls is not silent."""
+    name = Name()
+    name.long_silence = True
+    name.win("a", ttl=LONG)
+    for number in range(5 * CROWD):
+        name.ask(str(number), ttl=LONG)
+    lives: list[tuple[int, int]] = []
+    for who, ttl, channel in (("b", TEST_TIMEOUT - 1, None), ("c", 3 * TEST_TIMEOUT - 1, None), ("d", LONG, "")):
+        reply = name.ask(who, ttl=ttl, channel=channel)
+        assert isinstance(reply, Queued)
+        lives.append((name.state.queue[reply.place].fresh_until - name.now, reply.retry_in))
+    assert lives == [(TEST_TIMEOUT * factor, 2 * INTERVAL * factor) for factor in (1, 2, 1)]
 
 
 def test_the_last_of_a_long_queue_is_told_in_time_that_it_is_the_head() -> None:
     """It may be silent when a lease ends that the head waits for: so it is notified when to ask."""
     name = Name()
-    name.rarest = 3
+    name.long_silence = True
     name.win("a", ttl=30 * INTERVAL)
     for number in range(2 * CROWD + 1):
-        name.ask(str(number))
+        name.ask(str(number), ttl=LONG)
     for number in range(2 * CROWD):
         name.withdraw(str(number))
     assert name.heard(NotificationKind.HEAD) == [(str(2 * CROWD), 30 * INTERVAL)]
 
 
+def test_a_silent_head_is_told_of_a_lock_delay() -> None:
+    """It waits for the end of a lease; the name is free before that if the lease is revoked."""
+    name = Name()
+    name.long_silence = True
+    name.win("a", ttl=LONG, lock_delay=INTERVAL)
+    name.ask("b", ttl=LONG)
+    name.revoke()
+    assert name.heard(NotificationKind.HEAD) == [("b", INTERVAL)]
+
+
 def test_a_clock_that_stepped_back_leaves_the_last_of_a_long_queue_alive() -> None:
     """It may still be silent for as long as it might at the last step, and no longer."""
     name = Name()
-    name.rarest = 3
-    name.win("a", ttl=100 * TEST_TIMEOUT)
+    name.long_silence = True
+    name.win("a", ttl=LONG)
     for number in range(3 * CROWD):
-        name.ask(str(number))
+        name.ask(str(number), ttl=LONG)
     name.now += TEST_TIMEOUT // 2
     name.ask("b")
     name.now -= 100 * TEST_TIMEOUT

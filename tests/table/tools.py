@@ -33,7 +33,7 @@ class Name:
         self.now = now
         self.wall = wall
         self.quarantined_until = 0
-        self.rarest = 1
+        self.long_silence = False
         self.deaf: set[str] = set()
         self.requests: dict[str, AcquireRequest] = {}
         self.notifications: list[Notification] = []
@@ -129,6 +129,6 @@ class Name:
     def step(self) -> Step:
         """Take a step of your own."""
         step = Step(self.state, self.now, self.wall, lambda channel: channel not in self.deaf, self.quarantined_until)
-        step.rarest = self.rarest
+        step.long_silence = self.long_silence
         self.notifications = step.notifications
         return step

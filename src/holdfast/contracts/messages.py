@@ -40,7 +40,7 @@ class AcquireRequest:
     interval: int
     """How often the head of the queue re-polls."""
     waiter_ttl: int
-    """How long a waiter counts as alive after its last request; longer if it was told to ask later."""
+    """How long a waiter counts as alive after its last request; in some stores longer, far back in a queue."""
     weight: int = 1
     capacity: int = 1
     lock_delay: int = 0

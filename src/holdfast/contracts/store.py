@@ -63,8 +63,6 @@ class Capabilities:
     """Whether a request may be passed by others for a time (`AcquireRequest.fair_after`), or nobody keeps an order."""
     cells: bool = False
     """Whether the store keeps cells (contracts/cells.py): for counters, limits, stocks and jobs that run once."""
-    rarest: int = 1
-    """How many times as long as its `waiter_ttl` a waiter far back in a queue may be silent, at most."""
     shows_leases: bool = True
     """Whether others see the owner, the token and the ttl of a lease. If not, they see that the name is held, and in
     place of the owner by which session."""

@@ -51,13 +51,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 INTERVAL = 1_000_000
-"""The longest time between two requests of a waiter, in microseconds."""
+"""The longest time between two requests of the first waiter, in microseconds."""
 
 POLLING = 20_000
 """The same for a client without a notification channel: only a reply can tell its waiters of a grant."""
 
 WAITER_TTL = 4_000_000
-"""For how long the store takes a silent waiter for alive, in microseconds: several intervals."""
+"""For how long the store takes a silent waiter for alive, in microseconds: several intervals. See `silence_factor`."""
 
 
 class AttemptPlan:
@@ -274,7 +274,7 @@ class Attempt:
         now = self._runtime.now
         self._note_quarantine(reply.quarantine)
         retry_in = reply.retry_in
-        if self._spec.actor is not None:  # it looks for deadlocks when it asks
+        if self._spec.actor is not None and self._spec.actor.holds():  # it looks for deadlocks when it has asked
             retry_in = min(retry_in, 2 * self._request.interval)
         self._retry_at = min(self._retry_at, now() + seconds(retry_in))  # a push may have overtaken the reply
         signal = await self._make_signal()
@@ -370,8 +370,7 @@ class Attempt:
             not_granted = await access.persist(lambda until: access.store.withdraw(withdraw, until), timeout)
         except StoreError as error:
             not_granted = NotGranted()
-            silence = self._request.waiter_ttl * access.store.capabilities.rarest
-            lapse = seconds(max(silence, self._request.ttl))
+            lapse = seconds(max(self._request.waiter_ttl, self._request.ttl))
             if isinstance(error, StoreUnavailable):
                 access.late_releases.repeat(
                     lambda: access.store.withdraw(withdraw, self._runtime.now() + timeout),

@@ -37,7 +37,7 @@ It is longer than a request may be repeated or delayed. Afterwards only the coun
 class Steps:
     """The steps of one atomic operation on the grant table: one step per name, all at the same instant."""
 
-    __slots__ = ("_listening", "_load", "_now", "_quarantine", "_rarest", "_stamp", "taken")
+    __slots__ = ("_listening", "_load", "_long_silence", "_now", "_quarantine", "_stamp", "taken")
 
     def __init__(
         self,
@@ -47,13 +47,13 @@ class Steps:
         listening: Callable[[str], bool],
         quarantine: tuple[int, int] = (0, 0),
         *,
-        rarest: int = 1,
+        long_silence: bool = False,
     ) -> None:
         """Prepare steps at the instant `now` on states that `load` returns; a quarantine has an end and a beginning.
 
-        A waiter far back in the queue may be silent up to `rarest` times as long as one at its head.
+        With `long_silence`, a waiter far back in a queue may be silent for longer than one at its head.
         """
-        self._rarest = rarest
+        self._long_silence = long_silence
         self._quarantine = quarantine
         self._load = load
         self._now = now
@@ -66,7 +66,7 @@ class Steps:
         step = self.taken.get(name)
         if step is None:
             step = Step(self._load(name), self._now, self._stamp, self._listening, *self._quarantine)
-            step.rarest = self._rarest
+            step.long_silence = self._long_silence
             self.taken[name] = step
         return step
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.contracts.messages import AcquireRequest, Granted, Notification, NotificationKind
 from holdfast.table.state import PLACEHOLDER, Holder, NameState, Waiter
-from holdfast.table.times import EARLIER, LATEST, MARGIN, PROPOSAL_BOUND, RETRY, VOTE_OFFER, rareness
+from holdfast.table.times import EARLIER, LATEST, MARGIN, PROPOSAL_BOUND, RETRY, VOTE_OFFER, silence_factor
 
 
 @dataclass(slots=True)
@@ -27,8 +27,8 @@ class Granting:
     quarantined_since: int = 0
     """When the quarantine of this store began: a holder that renewed since then is certainly alive."""
     notifications: list[Notification] = field(default_factory=list[Notification])
-    rarest: int = 1
-    """How many times as long as usual a waiter far back in the queue may be silent, at most: see `rareness`."""
+    long_silence: bool = False
+    """Whether a waiter far back in the queue may be silent for longer than its `waiter_ttl`: see `silence_factor`."""
     _head_before: str = ""
 
     # -- time ----------------------------------------------------------------------------------------------
@@ -122,10 +122,11 @@ class Granting:
             queue.join(waiter)
         else:
             queue.replace(waiter, request)
-        waiter.fresh_until = self.now + request.waiter_ttl
-        if self.rarest > 1:
-            waiter.fresh_until = self.now + request.waiter_ttl * rareness(queue.place(request.request_id), self.rarest)
+        waiter.fresh_until = self.now + request.waiter_ttl * self._silence_factor(request)
         return len(queue) == 1 or not joins
+
+    def _silence_factor(self, request: AcquireRequest) -> int:
+        return silence_factor(request, self.state.queue.place(request.request_id)) if self.long_silence else 1
 
     def _join_votes(self, request: AcquireRequest) -> bool:
         """Add a request for a vote to the queue, or refresh its place. Return whether to notify the holders.
@@ -234,9 +235,9 @@ class Granting:
         """Tell a new head of the queue when to ask, unless it will ask anyway before the name may be free.
 
         The request `answered` learns its retry time from the reply. Every other waiter asks again within two intervals
-        of its last request; one that may be silent for longer counts as if it had asked later than it did. The head of
-        a queue for votes is notified when the vote is free, and a placeholder takes the room for this waiter. A head
-        that may be passed is notified when the name is free.
+        of its last request, or before half of its life is over. The head of a queue for votes is notified when the vote
+        is free, and a placeholder takes the room for this waiter. A head that may be passed is notified when the name
+        is free.
         """
         queue = self.state.queue
         head = queue.head

@@ -44,7 +44,7 @@ class Waiter:
     """Until when it is not notified again that the name is free: it was, and asks again by then if it came too late."""
 
     def step_back(self, before: int, now: int) -> None:
-        """Shorten what a clock that stepped back to `now` has stretched, which showed `before` at the last step."""
+        """Shorten what a clock has stretched that showed `before` at the last step, and stepped back to `now`."""
         self.fresh_until = min(self.fresh_until, now + max(self.request.waiter_ttl, self.fresh_until - before))
         self.joined_at = min(self.joined_at, now)
         self.quiet_until = 0

@@ -132,7 +132,7 @@ class Step(Granting):
         if self.quarantined_until:
             # Every later token is larger than this. The token of a grant that was forgotten is not.
             last_token = max(last_token, self.quarantined_until - self.now + self.stamp - 1)
-        retry = retry_in(request, place, self._frees_in(), self.rarest)
+        retry = retry_in(request, place, self._frees_in(), self._silence_factor(request))
         if request.fair_after:
             waiter, now = self.state.queue[place], self.now
             bound_in = waiter.joined_at + request.fair_after - now
@@ -257,6 +257,8 @@ class Step(Granting):
             self._notify(holder.channel, NotificationKind.REVOKED, holder.request_id, holder.token)
         if revoked:
             state.counter = self._next_token(0)
+            if self.long_silence:
+                self._head_before = ""  # it waits for another instant now, and may not ask before it for long
         self._serve_queue()
         return [view_holder(holder, self.now) for holder in revoked]
 

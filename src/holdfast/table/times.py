@@ -34,23 +34,27 @@ GRACE = 2_000
 
 
 CROWD = 8
-"""A waiter with so many others ahead asks half as often, one with twice as many a third as often, and so on.
+"""Each time that so many more waiters are ahead, a waiter may be silent for longer: see `silence_factor`."""
 
-Where a request costs more the longer the queue is, hundreds of waiters that ask would leave no time for a release.
-"""
-
-RAREST = 10
-"""How many times as long the last of a long queue is silent at most, and is taken for alive."""
+LONGEST_SILENCE = 8
+"""The largest of these factors."""
 
 
-def rareness(place: int, rarest: int) -> int:
-    """Return how many times as long as a head a waiter with so many others ahead may be silent. Its reply says so."""
-    return min(1 + place // CROWD, rarest)
+def silence_factor(request: AcquireRequest, place: int) -> int:
+    """Return how many times as long as at the head a waiter with `place` others ahead may be silent.
+
+    Its retry time and its life grow by this factor, in a store where the cost of a request grows with the queue: else
+    hundreds of waiters would leave no time for a release. It lives no longer than for its ttl, so a dead waiter costs
+    no more than a dead holder; and a grant that is pushed has at least half of its ttl left. Without a channel it must
+    not be silent.
+    """
+    longest = min(LONGEST_SILENCE, request.ttl // max(request.waiter_ttl, 1)) if request.channel else 1
+    return max(1, min(1 + place // CROWD, longest))
 
 
-def retry_in(request: AcquireRequest, place: int, frees_in: int, rarest: int = 1) -> int:
+def retry_in(request: AcquireRequest, place: int, frees_in: int, silence: int = 1) -> int:
     """Return the retry time of a waiter that has so many others ahead, if the name may be free after `frees_in`."""
-    slow = (request.interval + request.interval * min(place, 10) // 10) * rareness(place, rarest)
+    slow = (request.interval + request.interval * min(place, 10) // 10) * silence
     return max(min(slow, frees_in + place * STAGGER), RETRY)
 
 

@@ -25,7 +25,6 @@ from holdfast.stores.mysql.options import (
 
 if TYPE_CHECKING:
     from holdfast.stores.mysql.link import MakeMySqlLink
-from holdfast.table.times import RAREST
 
 __all__ = ["mysql_source", "mysql_url_source", "source_of_engine"]
 
@@ -80,7 +79,6 @@ def capabilities_of(deployment: MySqlDeployment) -> Capabilities:
         multi_acquire=True,
         barging=True,
         cells=True,
-        rarest=RAREST,
     )
 
 

@@ -17,7 +17,6 @@ from holdfast.stores.postgresql.options import (
     deployment_of,
     deployment_of_pool,
 )
-from holdfast.table.times import RAREST
 
 __all__ = ["postgresql_source", "postgresql_url_source"]
 
@@ -70,7 +69,6 @@ def capabilities_of(deployment: PgDeployment) -> Capabilities:
         multi_acquire=True,
         barging=True,
         cells=True,
-        rarest=RAREST,
     )
 
 

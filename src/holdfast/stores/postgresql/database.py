@@ -31,7 +31,7 @@ from holdfast.stores.postgresql.statements import (
 from holdfast.stores.sql.database import SqlSnapshot, SqlWrite
 from holdfast.stores.sql.rows import pack_holder
 from holdfast.stores.tabled import RETENTION
-from holdfast.table.times import RAREST, retry_in
+from holdfast.table.times import retry_in, silence_factor
 
 log = logging.getLogger("holdfast")
 
@@ -106,7 +106,7 @@ class PgDatabase:
             return token
         if place < 0:
             return self._snapshot(table, 4)
-        return Queued(counter, retry_in(request, place, rest, RAREST), place)
+        return Queued(counter, retry_in(request, place, rest, silence_factor(request, place)), place)
 
     async def release(self, name: str, request_id: str, until: float) -> SqlSnapshot | None:
         """End the lease of a request in a plain row."""

@@ -5,7 +5,7 @@ from importlib import resources
 
 from holdfast.fencing.schema import fences_ddl, fences_grants, fences_table
 from holdfast.stores.sql.rows import HEADS
-from holdfast.table.times import CROWD, LATEST, MARGIN, PROPOSAL_BOUND, RAREST, RETRY
+from holdfast.table.times import CROWD, LATEST, LONGEST_SILENCE, MARGIN, PROPOSAL_BOUND, RETRY
 
 SCHEMA = resources.files("holdfast.stores.postgresql").joinpath("schema.sql").read_text("utf-8")
 """Read at import time: reading a resource imports modules, and a fork must not interrupt an import."""
@@ -28,7 +28,7 @@ TOKENS = {
     "@margin": str(MARGIN),
     "@retry": str(RETRY),
     "@crowd": str(CROWD),
-    "@rarest": str(RAREST),
+    "@longest_silence": str(LONGEST_SILENCE),
 }
 """The tokens of the SQL that are no names, and what they stand for."""
 

@@ -2,8 +2,8 @@
 -- `@` stands for the schema and the prefix of all names, `@now` for the clock, `@started` for when the server started,
 -- `@timeline` for the timeline, which changes when a standby is promoted or a backup is restored.
 -- A change of what is here already raises LAYOUT in schema.py. What is only added does not: an earlier Holdfast does not
--- look at it, and this one makes it, and all functions anew, when it is first missed. Nor does what a function does by itself instead of leaving
--- it to a step of the client, for each form serves every client.
+-- look at it. This one runs the whole of this file when it first misses something, and so renews all functions. Nor does
+-- a function raise LAYOUT that now does by itself what it left to a step of the client: each form serves every client.
 
 -- One row a name; see SqlRow in ../sql/rows.py. No column but the name has an index, so that updates stay on their page.
 CREATE TABLE IF NOT EXISTS @names (
@@ -115,9 +115,11 @@ BEGIN
     RETURN QUERY SELECT * FROM @read(in_names, in_longest_ttl, in_strict);
 END $$;
 
--- How many times as long as a head a waiter with so many others ahead may be silent.
-CREATE OR REPLACE FUNCTION @rareness(in_place integer) RETURNS integer
-LANGUAGE sql IMMUTABLE AS $$ SELECT least(1 + in_place / @crowd, @rarest) $$;
+-- By which factor a waiter with so many others ahead may be silent for longer: silence_factor in ../../table/times.py.
+CREATE OR REPLACE FUNCTION @silence_factor(in_place integer, in_ttl bigint, in_waiter_ttl bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT greatest(1, least(1 + in_place / @crowd, @longest_silence, in_ttl / greatest(in_waiter_ttl, 1)))
+$$;
 
 -- Grant a plain row that is free: SqlDatabase.acquire. Returns the token; or 0, and the place that the request has in
 -- the queue with the counter and the rest of the holder's lease; or -1 as the place, and the row.
@@ -175,7 +177,7 @@ BEGIN
                 version = n.version + 1,
                 plain = false,
                 queue = CASE n.waiting WHEN 0 THEN '[' ELSE left(n.queue, -1) || ',' END
-                    || '[' || @now || ',' || @now + in_waiter_ttl * @rareness(n.waiting)
+                    || '[' || @now || ',' || @now + in_waiter_ttl * @silence_factor(n.waiting, in_ttl, in_waiter_ttl)
                     || ',' || in_waiter || ']]',
                 waiting = n.waiting + 1,
                 heads = CASE
@@ -184,7 +186,7 @@ BEGIN
                 END,
                 used_at = @now,
                 idle_after = greatest(
-                    n.idle_after, @now + in_waiter_ttl * @rareness(n.waiting)
+                    n.idle_after, @now + in_waiter_ttl * @silence_factor(n.waiting, in_ttl, in_waiter_ttl)
                 )
             FROM @meta AS m
             WHERE n.name = in_name
@@ -233,7 +235,7 @@ BEGIN
                         FROM json_array_elements(present.queue::json) WITH ORDINALITY AS queue (each, number)
                         WHERE each ->> 2 = in_request_id
                     );
-                    until := at + in_waiter_ttl * @rareness(place);
+                    until := at + in_waiter_ttl * @silence_factor(place, in_ttl, in_waiter_ttl);
                     UPDATE @names AS names SET
                         version = present.version + 1,
                         queue = overlay(

@@ -60,7 +60,7 @@ class PgStatements:
             "write_cell", "SELECT at, version_found, value_found, written FROM @write_cell($1, $2, $3, $4)"
         )
         self.sweep_cells = make("sweep_cells", "SELECT @sweep_cells($1, $2)")
-        self.look = make("look", "SELECT layout, longest_ttl, @rareness(0) FROM @meta")
+        self.look = make("look", "SELECT layout, longest_ttl, @silence_factor(0, 0, 0) FROM @meta")
         self.lengthen = make("lengthen", "UPDATE @meta SET longest_ttl = $1 WHERE longest_ttl < $1")
         self.end_quarantine = make(
             "end_quarantine",

@@ -36,7 +36,7 @@ MULTIPLE = 4
 """For how many times as long as a slow step took waiters pause after it, and the next step waits for it."""
 
 LONGEST = 1.0
-"""The longest of these waits, in seconds: the store drops a waiter that has not asked for four."""
+"""The longest of these waits, in seconds: the store may drop a waiter that has not asked for four."""
 
 Work = Callable[[Steps], Any]
 Take = Callable[[str, SqlSnapshot | None, Work, float], Coroutine[Any, Any, Any]]

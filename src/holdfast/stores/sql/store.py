@@ -36,7 +36,6 @@ from holdfast.stores.sql.shared_steps import SharedSteps
 from holdfast.stores.tabled import Steps, TabledStore
 from holdfast.table.state import NameState
 from holdfast.table.step import Step
-from holdfast.table.times import RAREST
 
 T = TypeVar("T")
 
@@ -225,7 +224,7 @@ def _run(snapshot: SqlSnapshot, work: Callable[[Steps], T], *, queues: bool) -> 
         snapshot.now,
         lambda channel: channel not in snapshot.silent,
         (snapshot.quarantined_until, snapshot.quarantined_since),
-        rarest=RAREST,
+        long_silence=True,
     )
     result = work(steps)
     changed = [
