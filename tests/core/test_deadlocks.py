@@ -146,7 +146,7 @@ def test_waits_of_different_moments_are_no_circle(monkeypatch: pytest.MonkeyPatc
 
 
 class Lazy(MemoryStore):
-    """A store that tells all waiters to ask in an hour, and notes who asks."""
+    """A store that notes each request, and tells each waiter to repeat its request after an hour."""
 
     asked: list[str]
 

@@ -24,11 +24,11 @@ RIDE_OUT = 30.0
 TTL = 60.0
 """The ttl of the leases, in seconds. Whoever waits for a lease that nobody releases waits for as long.
 
-A release may be unanswered several times, and be answered before its lease is over.
+It is so long that a release can be repeated several times before the lease ends.
 """
 
 LOST_AFTER = 5.0
-"""For how long a client waits for a reply, in seconds. It does so some hundred times."""
+"""For how long a client waits for a reply, in seconds. Some hundred replies are lost in a test."""
 
 PATIENCE = 180.0
 """For how long a worker waits for a lease, in seconds, and all of them for one more: three leases that nobody ends."""

@@ -771,6 +771,16 @@ LONG = 100 * TEST_TIMEOUT
 """A ttl that lets a waiter be silent for long."""
 
 
+def with_waiters(count: int) -> Name:
+    """Make a name that is held for long, in a store that lets waiters be silent; so many wait for it."""
+    name = Name()
+    name.long_silence = True
+    name.win("a", ttl=LONG)
+    for number in range(count):
+        name.ask(str(number), ttl=LONG)
+    return name
+
+
 def test_the_last_of_a_long_queue_may_be_silent_for_longer() -> None:
     """The more waiters are ahead, the later it is told to ask, and the longer it lives; with a bound."""
     name = Name()
@@ -791,11 +801,7 @@ def test_the_last_of_a_long_queue_may_be_silent_for_longer() -> None:
 
 def test_nobody_is_silent_for_longer_than_its_ttl() -> None:
     """So a waiter that died keeps nobody for longer than a holder that died; and one that polls is not silent."""
-    name = Name()
-    name.long_silence = True
-    name.win("a", ttl=LONG)
-    for number in range(5 * CROWD):
-        name.ask(str(number), ttl=LONG)
+    name = with_waiters(5 * CROWD)
     lives: list[tuple[int, int]] = []
     for who, ttl, channel in (("b", TEST_TIMEOUT - 1, None), ("c", 3 * TEST_TIMEOUT - 1, None), ("d", LONG, "")):
         reply = name.ask(who, ttl=ttl, channel=channel)
@@ -828,11 +834,7 @@ def test_a_silent_head_is_told_of_a_lock_delay() -> None:
 
 def test_a_clock_that_stepped_back_leaves_the_last_of_a_long_queue_alive() -> None:
     """It may still be silent for as long as it might at the last step, and no longer."""
-    name = Name()
-    name.long_silence = True
-    name.win("a", ttl=LONG)
-    for number in range(3 * CROWD):
-        name.ask(str(number), ttl=LONG)
+    name = with_waiters(3 * CROWD)
     name.now += TEST_TIMEOUT // 2
     name.ask("b")
     name.now -= 100 * TEST_TIMEOUT

@@ -65,9 +65,14 @@ class Steps:
         """Return the step on `name`."""
         step = self.taken.get(name)
         if step is None:
-            step = Step(self._load(name), self._now, self._stamp, self._listening, *self._quarantine)
-            step.long_silence = self._long_silence
-            self.taken[name] = step
+            step = self.taken[name] = Step(
+                self._load(name),
+                self._now,
+                self._stamp,
+                self._listening,
+                *self._quarantine,
+                long_silence=self._long_silence,
+            )
         return step
 
 
