@@ -30,7 +30,7 @@ help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
 
 demo: $(VENV)/.installed-cli ## see it work (LOG=path: on your own log)
-	@$(BIN)/holdfast demo $(if $(LOG),"$(LOG)")
+	@$(BIN)/tenure demo $(if $(LOG),"$(LOG)")
 
 test: $(VENV)/.installed-dev servers ## run the tests that tell within minutes (PYTEST_ARGS="-k lock": some of them)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not thorough" $(PYTEST_ARGS)

@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None, size: Size | None = None) -> in
 def run_one(name: str, size: Size) -> Report:
     """Run one benchmark in a folder of its own, and print its report."""
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tenure-bench-") as folder:
         report = BENCHES[name](size, Path(folder))
     print(f"{report}\n({time.monotonic() - started:.1f} s)\n", flush=True)
     return report
@@ -104,7 +104,7 @@ def run_one(name: str, size: Size) -> Report:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        description="Measure Holdfast's locks in turns with their floors and with other locks.",
+        description="Measure Tenure's locks in turns with their floors and with other locks.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(BENCHES)}; all by default")
     parser.add_argument("--quick", action="store_true", help="measure fewer and shorter rounds")

@@ -12,7 +12,7 @@ from typing import Protocol
 import fasteners
 import filelock
 
-from holdfast import AsyncClient, AsyncLease, AsyncLock, Client, Lease, Lock
+from tenure import AsyncClient, AsyncLease, AsyncLock, Client, Lease, Lock
 
 NAME = "bench"
 clock = time.monotonic
@@ -230,8 +230,8 @@ OPENERS: dict[str, Callable[[Path], AbstractContextManager[Handle]]] = {
 }
 
 MEANINGS = {
-    SQLITE_THREADS: "holdfast.Client, one client a process, the embedded file",
-    SQLITE_ASYNCIO: "holdfast.AsyncClient, the same file",
+    SQLITE_THREADS: "tenure.Client, one client a process, the embedded file",
+    SQLITE_ASYNCIO: "tenure.AsyncClient, the same file",
     FILELOCK: "filelock.FileLock, polls every 50 ms (its default)",
     FILELOCK_QUICK: "filelock.FileLock, polls without a pause and keeps a core busy",
     FASTENERS: "fasteners.InterProcessLock, polls after 10, 20, ... 100 ms (its default)",

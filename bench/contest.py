@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass, field
 
 from bench.contenders import Handle, clock
-from holdfast import AsyncLock
+from tenure import AsyncLock
 
 
 @dataclass(slots=True)

@@ -30,7 +30,7 @@ from bench.contenders import (
 )
 from bench.harness import Bound, Report, Row, Size, duration, interleave
 from bench.workers import Worker
-from holdfast import Client
+from tenure import Client
 
 LIMIT = 50.0
 """How late the waiter may be granted, in milliseconds after the end of the dead holder's lease."""

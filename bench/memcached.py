@@ -8,9 +8,9 @@ from pathlib import Path
 from bench.contenders import NAME
 from bench.harness import Bound, Report, Size, duration, ratios, spread
 from bench.timing import Measure, awaiting, blocking, lease_pair, measure_pairs, pair_report, placed
-from holdfast import Client
-from holdfast.stores.memcached.protocol import pack_add, pack_swap
-from holdfast.stores.memcached.records import RETENTION, LockRecord, RecordState
+from tenure import Client
+from tenure.stores.memcached.protocol import pack_add, pack_swap
+from tenure.stores.memcached.records import RETENTION, LockRecord, RecordState
 from tests.servers import MemcachedServer
 
 THREADS, ASYNCIO = "memcached threads", "memcached asyncio"
@@ -20,10 +20,10 @@ OWN = "bare socket, own commands"
 LIMIT = 1.5
 
 MEANINGS = {
-    THREADS: "holdfast.Client, one memcached server",
+    THREADS: "tenure.Client, one memcached server",
     BARE: "floor: add, then compare-and-delete; nothing remembers the last fencing token",
-    OWN: "floor: Holdfast's two compare-and-swaps, and nothing else",
-    ASYNCIO: "holdfast.AsyncClient, one memcached server",
+    OWN: "floor: Tenure's two compare-and-swaps, and nothing else",
+    ASYNCIO: "tenure.AsyncClient, one memcached server",
 }
 
 TTL = 30
@@ -93,7 +93,7 @@ def bare_pair(exchange: Callable[[bytes], bytes]) -> Callable[[], object]:
 
 
 def own_pair(exchange: Callable[[bytes], bytes]) -> Callable[[], object]:
-    """Return the two commands that Holdfast sends for a name that it knows."""
+    """Return the two commands that Tenure sends for a name that it knows."""
     held = LockRecord(RecordState.HELD, REQUEST, 1_700_000_000_000_000, TTL * 1_000_000, owner="host/1234").to_bytes()
     free = LockRecord(RecordState.FREE, REQUEST, 1_700_000_000_000_000).to_bytes()
     version = exchange(pack_add(b"own", free, RETENTION))[4:-2]

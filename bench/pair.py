@@ -12,7 +12,7 @@ import filelock
 from bench.contenders import FASTENERS, FILELOCK, NAME, SQLITE_ASYNCIO, SQLITE_THREADS, sqlite_url
 from bench.harness import Bound, Report, Size, ratios
 from bench.timing import Measure, awaiting, blocking, lease_pair, measure_pairs, pair_report, plain_pair
-from holdfast import Client
+from tenure import Client
 
 LIMIT = 3.0
 
@@ -25,11 +25,11 @@ UPSERT = (
 DELETE = "DELETE FROM bench WHERE name = ?"
 
 MEANINGS = {
-    SQLITE_THREADS: "holdfast.Client, the embedded file",
+    SQLITE_THREADS: "tenure.Client, the embedded file",
     BARE: "floor: UPSERT, then DELETE, two transactions on the same file with the same settings",
-    SQLITE_ASYNCIO: "holdfast.AsyncClient, the embedded file",
-    MEMORY_THREADS: "holdfast.Client, memory:// (the protocol without a store)",
-    "memory asyncio": "holdfast.AsyncClient, memory://",
+    SQLITE_ASYNCIO: "tenure.AsyncClient, the embedded file",
+    MEMORY_THREADS: "tenure.Client, memory:// (the protocol without a store)",
+    "memory asyncio": "tenure.AsyncClient, memory://",
     "threading.Lock": "floor: one process, no ttl, no fencing token",
     FILELOCK: "filelock.FileLock: opens, locks and closes a file",
     FASTENERS: "fasteners.InterProcessLock: opens, locks and closes a file",

@@ -15,19 +15,19 @@ IMPORT_LIMIT = 60.0
 COMMAND_LIMIT = 200.0
 """Milliseconds."""
 
-BARE, IMPORT, COMMAND = "bare Python", "import holdfast", "holdfast run x -- true"
+BARE, IMPORT, COMMAND = "bare Python", "import tenure", "tenure run x -- true"
 
 PROCESSES: dict[str, tuple[Sequence[str], str]] = {
     BARE: ((sys.executable, "-c", "pass"), "floor: the interpreter alone"),
-    IMPORT: ((sys.executable, "-c", "import holdfast"), "holdfast, and nothing done with it"),
+    IMPORT: ((sys.executable, "-c", "import tenure"), "tenure, and nothing done with it"),
     "a client and a lock": (
-        (sys.executable, "-c", "import holdfast\nwith holdfast.Client().lock('x'): pass"),
+        (sys.executable, "-c", "import tenure\nwith tenure.Client().lock('x'): pass"),
         "a lease in the lock file of the user",
     ),
     "import asyncio": ((sys.executable, "-c", "import asyncio"), "for comparison: a module of the standard library"),
     "import redis": ((sys.executable, "-c", "import redis"), "for comparison: the client library of Redis"),
     COMMAND: (
-        (sys.executable, "-m", "holdfast", "run", "x", "--", "true"),
+        (sys.executable, "-m", "tenure", "run", "x", "--", "true"),
         "a command under a lock in the lock file of the user",
     ),
     "flock x true": (("flock", "x", "true"), "a program in C, which locks a file of this machine"),

@@ -8,11 +8,11 @@ from pathlib import Path
 from bench.contenders import NAME, SQLITE_ASYNCIO, clock, sqlite_url
 from bench.crowd import START_AFTER, Crowd, crowd_report
 from bench.harness import Report, Size, interleave
-from holdfast import AsyncClient
+from tenure import AsyncClient
 
 MEANINGS = {
-    SQLITE_ASYNCIO: "holdfast.AsyncClient, the embedded file",
-    "memory asyncio": "holdfast.AsyncClient, memory://",
+    SQLITE_ASYNCIO: "tenure.AsyncClient, the embedded file",
+    "memory asyncio": "tenure.AsyncClient, memory://",
     "asyncio.Lock": "floor: no ttl, no fencing token",
 }
 

@@ -22,11 +22,11 @@ from bench.contenders import (
 )
 from bench.crowd import START_AFTER, Crowd, crowd_report
 from bench.harness import Report, Size, interleave
-from holdfast import Client
+from tenure import Client
 
 MEANINGS = {
-    SQLITE_THREADS: "holdfast.Client, the embedded file",
-    "memory threads": "holdfast.Client, memory://",
+    SQLITE_THREADS: "tenure.Client, the embedded file",
+    "memory threads": "tenure.Client, memory://",
     FILELOCK: "filelock.FileLock, one for each thread",
     FASTENERS: "fasteners.InterProcessLock, one for each thread, with the threading.Lock that its manual asks for",
     "threading.Lock": "floor: no ttl, no fencing token, no order",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.contenders import NAME, Plain
 from bench.harness import Report, Row, duration, interleave, ratios, spread
-from holdfast import AsyncClient, AsyncLock, Lock
+from tenure import AsyncClient, AsyncLock, Lock
 
 BATCH = 10
 """The number of pairs that are timed together, so that the cost of reading the clock is negligible."""

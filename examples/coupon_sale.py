@@ -15,7 +15,7 @@ from pathlib import Path
 
 from nodes import Shelf, database, nodes_of, play, say
 
-import holdfast
+import tenure
 
 COUPONS, CUSTOMERS, NODES = 20, 60, 4
 TTL = 2.0
@@ -24,14 +24,14 @@ TTL = 2.0
 # -- the right version ---------------------------------------------------------------------------------------
 
 
-def buy(client: holdfast.Client, data: sqlite3.Connection, customer: int, *, slow: bool = False) -> None:
+def buy(client: tenure.Client, data: sqlite3.Connection, customer: int, *, slow: bool = False) -> None:
     """Sell a customer a coupon, unless he has one or none is left."""
     job = client.once("coupon", key=f"customer {customer}", attempts=5, ttl=TTL)
-    with suppress(holdfast.LeaseLost):  # this node stood still, and another one serves the customer
+    with suppress(tenure.LeaseLost):  # this node stood still, and another one serves the customer
         job.run(sell, client, data, customer, slow=slow)
 
 
-def sell(client: holdfast.Client, data: sqlite3.Connection, customer: int, *, slow: bool = False) -> bool:
+def sell(client: tenure.Client, data: sqlite3.Connection, customer: int, *, slow: bool = False) -> bool:
     """Sell a coupon; return whether one was left. If this node dies on the way, the coupon comes back."""
     coupon = client.stock("coupons").reserve(1, ttl=2 * TTL)
     if coupon is None:
@@ -82,7 +82,7 @@ def node(folder: str, url: str, space: str, version: str, first: int) -> None:
     customers = [customer for customer in range(CUSTOMERS) if customer % NODES in {first, (first + 1) % NODES}]
     with database(here) as data:
         if version == "right":
-            with holdfast.Client(url, namespace=space, owner=f"n{first}") as client:
+            with tenure.Client(url, namespace=space, owner=f"n{first}") as client:
                 for number, customer in enumerate(customers):
                     buy(client, data, customer, slow=first == 0 and number == 2)
             return
@@ -117,7 +117,7 @@ def sales(folder: Path) -> tuple[int, int]:
 
 def sell_the_rest(folder: Path, url: str, space: str) -> None:
     """Sell the coupon that the killed node had reserved to a late customer, once the stock has it back."""
-    with holdfast.Client(url, namespace=space) as client, database(folder) as data:
+    with tenure.Client(url, namespace=space) as client, database(folder) as data:
         give_up_at = time.monotonic() + 20 * TTL
         customer = CUSTOMERS
         while sales(folder)[0] < COUPONS and time.monotonic() < give_up_at:
@@ -132,7 +132,7 @@ def scene(folder: Path, url: str, space: str) -> bool:
     for version in ("check", "setnx", "right"):
         here = prepare(folder, version)
         if version == "right":
-            with holdfast.Client(url, namespace=space) as client:
+            with tenure.Client(url, namespace=space) as client:
                 client.stock("coupons").restock(COUPONS)
         facts = {"folder": str(here), "url": url, "space": space, "version": version}
         with nodes_of([{**facts, "first": number} for number in range(NODES)], together=version == "check") as nodes:
@@ -148,7 +148,7 @@ def scene(folder: Path, url: str, space: str) -> bool:
             sell_the_rest(here, url, space)
         sold, customers = sales(here)
         print(f"{NAMES[version]}: {sold} of {COUPONS} coupons were sold, to {customers} customers")
-    with holdfast.Client(url, namespace=space) as client:
+    with tenure.Client(url, namespace=space) as client:
         left = client.stock("coupons").total()
     print(f"one node was killed in the middle of a sale; {left} coupons are left in the stock")
     return sold == customers == COUPONS and left == 0

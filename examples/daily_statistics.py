@@ -16,8 +16,8 @@ from typing import Any
 
 from nodes import Node, nodes_of, play, say
 
-import holdfast
-from holdfast.fencing import FileGuard
+import tenure
+from tenure.fencing import FileGuard
 
 DAYS, EVENTS, NODES = 3, 20, 4
 TTL = 1.0
@@ -28,7 +28,7 @@ SLOW = {"": 0.0, "killed": 60.0, "stopped": 3 * TTL}
 # -- the right version ---------------------------------------------------------------------------------------
 
 
-def count(client: holdfast.Client, folder: Path, day: int, node: str, slow: float = 0.0) -> None:
+def count(client: tenure.Client, folder: Path, day: int, node: str, slow: float = 0.0) -> None:
     """Count one event of a day. If this node has come too late, the file's guard refuses the write: count it again."""
     record = FileGuard(folder / "record.json")
     counted = False
@@ -41,9 +41,9 @@ def count(client: holdfast.Client, folder: Path, day: int, node: str, slow: floa
                     time.sleep(slow)
                 record.write(lease, add(folder, content, day, node))
                 counted = True
-        except holdfast.StaleTokenError:
+        except tenure.StaleTokenError:
             slow = 0.0  # another node had the lock meanwhile, and has read the record: begin again
-        except holdfast.LeaseLost:
+        except tenure.LeaseLost:
             pass  # the lease is lost; whether the event counts, the guard has said
 
 
@@ -89,7 +89,7 @@ def node(folder: str, url: str, space: str, name: str, fault: str) -> None:
         for number in range(DAYS * EVENTS):
             count_wrong(here, number // EVENTS, name)
         return
-    with holdfast.Client(url, namespace=space, owner=name) as client:
+    with tenure.Client(url, namespace=space, owner=name) as client:
         for number in range(DAYS * EVENTS):
             slow = SLOW[fault] if number == 2 else 0.0
             count(client, here, number // EVENTS, name, slow)

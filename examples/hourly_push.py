@@ -15,7 +15,7 @@ from pathlib import Path
 
 from nodes import Node, Shelf, database, nodes_of, play, say
 
-import holdfast
+import tenure
 
 HOUR, HOURS, NODES = 15.0, 2, 4
 TTL = 3.0
@@ -25,7 +25,7 @@ LOCKED = 0.5
 # -- the right version ---------------------------------------------------------------------------------------
 
 
-def hourly(client: holdfast.Client, data: sqlite3.Connection, *, dies: bool) -> holdfast.OnceResult[None]:
+def hourly(client: tenure.Client, data: sqlite3.Connection, *, dies: bool) -> tenure.OnceResult[None]:
     """Push, unless it is done in this hour. The next attempt after a dead node begins when its lease has ended."""
     job = client.once("push", window=HOUR, attempts=3, busy="wait", ttl=TTL, timeout=HOUR)
     return job.run(push, data, "once", dies=dies)
@@ -69,7 +69,7 @@ def node(folder: str, url: str, space: str, version: str, *, number: int) -> Non
             hourly_wrong(shelf, data)
             shelf.close()
             return
-        with holdfast.Client(url, namespace=space, owner=f"n{number}") as client:
+        with tenure.Client(url, namespace=space, owner=f"n{number}") as client:
             hourly(client, data, dies=number == 0)
 
 

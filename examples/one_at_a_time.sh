@@ -4,13 +4,13 @@
 #
 #   15 3 * * *  /path/to/one_at_a_time.sh
 #
-# Without HOLDFAST_URL the lock is that of this user: start it by hand as the same user.
+# Without TENURE_URL the lock is that of this user: start it by hand as the same user.
 # 75 means that somebody else is at it, which is fine; everything else is told.
 set -u
 
-holdfast run nightly-report --no-wait --max-hold 3600 -- sh -c '
-    echo "writing the report, with fencing token $HOLDFAST_TOKEN"
-    # curl -H "X-Fencing-Token: $HOLDFAST_TOKEN" ...
+tenure run nightly-report --no-wait --max-hold 3600 -- sh -c '
+    echo "writing the report, with fencing token $TENURE_TOKEN"
+    # curl -H "X-Fencing-Token: $TENURE_TOKEN" ...
 '
 status=$?
 if [ "$status" -eq 75 ]; then

@@ -6,7 +6,7 @@
    read plus one. The worst of locks is assumed: every lease ends at once, so that all may be at work together, and
    anybody may be paused at every step for as long as it takes. Only the tokens come in the order of the grants. The
    resource carries out one touch, one read, one write at a time. A client that is refused stops, as one that meets
-   StaleTokenError does. The fence is that of src/holdfast/fence.py: touch(token) refuses a smaller token than the
+   StaleTokenError does. The fence is that of src/tenure/fence.py: touch(token) refuses a smaller token than the
    highest it has seen, lets in an equal one, and remembers a larger one. A write is checked in the step that writes.
    The first touch is a step of its own: to do it in one transaction with the read is stronger still.
 

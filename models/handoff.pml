@@ -5,7 +5,7 @@
    him for as long as he trusts it. Whoever has left or released is not the holder, and is never granted again, even
    when an ask of his arrives later.
 
-   MODEL   Client 1 holds. Clients 2 and 3 make one acquisition each, as src/holdfast/core/attempt.py does: they ask,
+   MODEL   Client 1 holds. Clients 2 and 3 make one acquisition each, as src/tenure/core/attempt.py does: they ask,
    stand, ask again, enter on a reply or on a push, renew, release; or they leave. Requests and replies take any time.
    A reply may be lost. An ask may be given up on while it is under way: then it is carried out at any later moment,
    or never. Pushes are lost, late, doubled and reordered. Anybody may die or be paused at every step. The table, in

@@ -10,8 +10,8 @@
    The table, in table.pml, drops none but dead waiters: a waiter's patience is longer than INTERVAL + DELAY.
 
    BOUNDS  END ticks; time alone bounds the number of asks. INTERVAL is 2 ticks, DELAY 1, TTL 4, which is two
-   intervals. INTERVAL stands for the longest that src/holdfast/table/step.py names, for a place far behind:
-   twice the interval in the ask, which src/holdfast/core/attempt.py makes at most a quarter of the ttl.
+   intervals. INTERVAL stands for the longest that src/tenure/table/step.py names, for a place far behind:
+   twice the interval in the ask, which src/tenure/core/attempt.py makes at most a quarter of the ttl.
 
    VARIANT             NET       drops this rule                                              expected
    SOUND               ASKING    (none)                                                       ok

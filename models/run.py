@@ -146,7 +146,7 @@ def judge(report: str) -> Finding:
 
 def search(check: Check, limits: Limits) -> Finding:
     """Compile the model in a folder of its own, and search it."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-model-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tenure-model-") as folder:
         source = HERE / f"{check.model}.pml"
         _run(folder, ["spin", "-a", *check.defines, str(source)])
         # Breadth first finds the shortest violation; depth first takes less memory where there is none.

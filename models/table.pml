@@ -1,10 +1,10 @@
 /* The grant table of one mutex, in Promela. Not a model by itself: handoff.pml and heard.pml include it.
 
-   It follows src/holdfast/table/step.py, operation by operation, with these abstractions:
+   It follows src/tenure/table/step.py, operation by operation, with these abstractions:
 
    -  One name of capacity 1, no lock delay, no revocation. At most two stand in the queue.
    -  Time is a number that everybody reads alike. It may tick between any two steps, or not. (What clocks may drift
-      is taken off the holder's time by src/holdfast/contracts/deadlines.py; that is not part of the model.)
+      is taken off the holder's time by src/tenure/contracts/deadlines.py; that is not part of the model.)
    -  Tokens are 1, 2, 3 ... : all that is asked of them is that they increase.
    -  A push that was sent is an element of a set: it can arrive late, twice, out of order, or never.
    -  A tombstone outlives every request that it is put down against.

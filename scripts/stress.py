@@ -30,7 +30,7 @@ class Freezer:
         """Make the cgroup. Raises OSError if the system or the user's rights do not allow it."""
         version_1 = Path("/sys/fs/cgroup/freezer")
         root = version_1 if version_1.is_dir() else Path("/sys/fs/cgroup")
-        self._folder = root / f"holdfast-stress-{os.getpid()}"
+        self._folder = root / f"tenure-stress-{os.getpid()}"
         self._folder.mkdir()
         self._switch, self._on, self._off = self._folder / "cgroup.freeze", "1", "0"
         if version_1.is_dir():

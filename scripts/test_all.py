@@ -54,7 +54,7 @@ class Session:
         self.report.unlink(missing_ok=True)
         command = [str(python), "-m", "pytest", "--dist", "loadgroup", f"--junitxml={self.report}", *arguments]
         print(f"{title}: {' '.join(command)}", flush=True)
-        environment = os.environ | {"HOLDFAST_SIMULATION_SEEDS": os.environ.get("SEEDS", "2000")}
+        environment = os.environ | {"TENURE_SIMULATION_SEEDS": os.environ.get("SEEDS", "2000")}
         if background:
             with self.log.open("wb") as log:
                 self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)

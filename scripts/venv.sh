@@ -37,9 +37,9 @@ explain_and_exit() {
         say ""
         say "    sudo apt-get install $package"
     elif [ -n "${PYTHON:-}" ]; then
-        say "PYTHON=$PYTHON does not run, or is older than Python 3.11, which Holdfast needs."
+        say "PYTHON=$PYTHON does not run, or is older than Python 3.11, which Tenure needs."
     else
-        say "Holdfast needs Python 3.11 or later, and none of python3.13, python3.12, python3.11, python3 is one."
+        say "Tenure needs Python 3.11 or later, and none of python3.13, python3.12, python3.11, python3 is one."
         say "Install one, or name it: make PYTHON=/path/to/python3.12 ..."
     fi
     exit 1
@@ -55,5 +55,5 @@ if ! works; then
     "$python" -m venv "$venv"
 fi
 
-say "Installing holdfast[$extra] into $venv ..."
+say "Installing tenure[$extra] into $venv ..."
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[$extra]"

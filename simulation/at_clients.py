@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.contracts.deadlines import NEVER
-from holdfast.core.lease import CoreLease
-from holdfast.runtimes.simulated import Process, World
 from simulation.invariants import Invariant, Tell, Trace
+from tenure.contracts.deadlines import NEVER
+from tenure.core.lease import CoreLease
+from tenure.runtimes.simulated import Process, World
 
 GRANULARITY = 2e-6
 """The error of counting in whole microseconds."""

@@ -5,13 +5,13 @@ They observe one node. A store of several nodes needs these checks for each node
 
 from dataclasses import dataclass, field
 
-from holdfast.contracts.deadlines import DRIFT, EPSILON, MICROS
-from holdfast.core.access import FairnessBudget
-from holdfast.runtimes.simulated import World
-from holdfast.table.state import PLACEHOLDER, Holder, NameState, Waiter
-from holdfast.table.times import GRACE, STAGGER
 from simulation.invariants import Invariant, Tell, Trace
 from simulation.node import Node
+from tenure.contracts.deadlines import DRIFT, EPSILON, MICROS
+from tenure.core.access import FairnessBudget
+from tenure.runtimes.simulated import World
+from tenure.table.state import PLACEHOLDER, Holder, NameState, Waiter
+from tenure.table.times import GRACE, STAGGER
 
 RE_POLLED = 2.5
 """Within how many seconds each waiter has sent its request again, and so found a dead head that blocks lighter ones."""

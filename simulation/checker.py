@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass, field
 
-from holdfast.core.lease import CoreLease
-from holdfast.errors import StoreError
-from holdfast.runtimes.simulated import Process, World
 from simulation.at_clients import SLACK, Believed, LeaseChecks
 from simulation.at_store import StoreChecks
 from simulation.invariants import Invariant, Trace, Violation
 from simulation.node import Node
 from simulation.resource import Resource
+from tenure.core.lease import CoreLease
+from tenure.errors import StoreError
+from tenure.runtimes.simulated import Process, World
 
 
 @dataclass

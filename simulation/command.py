@@ -6,12 +6,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from holdfast.errors import UsageError
 from simulation.plan import Plan
 from simulation.run import Report, simulate
 from simulation.runner import Tally, run_scenarios
 from simulation.scenarios import BY_NAME, SCENARIOS, Scenario
 from simulation.shrink import shrink
+from tenure.errors import UsageError
 
 COMMAND = "python -m simulation"
 FRESH = 10**9

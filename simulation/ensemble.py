@@ -7,7 +7,7 @@ network, with its late and lost messages, is simulated elsewhere.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from holdfast.stores.ordered import Detail, Entry, Kind, Listing, Record
+from tenure.stores.ordered import Detail, Entry, Kind, Listing, Record
 
 Push = Callable[[str, str], None]
 """Sends an event to a session: "woken" and a request, "told" and a message, or "lost"."""

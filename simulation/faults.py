@@ -29,7 +29,7 @@ class Faults:
     crashes: int = 0
     """A client dies, and another client starts in its place."""
     drift: float = 0.0
-    """By how much clocks run fast or slow. Holdfast allows 1 % between any two clocks."""
+    """By how much clocks run fast or slow. Tenure allows 1 % between any two clocks."""
     disorder: float = 0.0
     """By how many seconds the wall clocks of clients are wrong."""
     clock_back: int = 0

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
-from holdfast.contracts.cells import Cell, CellStore
-from holdfast.contracts.messages import (
+from simulation.checker import Checker
+from simulation.network import Link
+from tenure.contracts.cells import Cell, CellStore
+from tenure.contracts.messages import (
     AcquireRequest,
     AdjustRequest,
     Busy,
@@ -22,11 +24,9 @@ from holdfast.contracts.messages import (
     Withdrawn,
     WithdrawRequest,
 )
-from holdfast.contracts.store import Store
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.outcome import Outcome
-from simulation.checker import Checker
-from simulation.network import Link
+from tenure.contracts.store import Store
+from tenure.errors import OutcomeUnknown, StoreUnavailable
+from tenure.outcome import Outcome
 
 
 class Vanishing(Store, Protocol):

@@ -5,16 +5,16 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.contracts.limits import SKIP, WAIT
-from holdfast.core.lease import CoreLease
-from holdfast.core.session import Session
-from holdfast.errors import LockTimeout, StoreError
-from holdfast.jobs.once import Begun, JobSpec, Once, Verdict
-from holdfast.jobs.record import SUPERSEDED, JobRules, JobStatus
-from holdfast.jobs.windows import schedule
-from holdfast.runtimes.simulated import Cancelled, Process
 from simulation.faults import Faults
 from simulation.invariants import Invariant, Tell
+from tenure.contracts.limits import SKIP, WAIT
+from tenure.core.lease import CoreLease
+from tenure.core.session import Session
+from tenure.errors import LockTimeout, StoreError
+from tenure.jobs.once import Begun, JobSpec, Once, Verdict
+from tenure.jobs.record import SUPERSEDED, JobRules, JobStatus
+from tenure.jobs.windows import schedule
+from tenure.runtimes.simulated import Cancelled, Process
 
 ATTEMPTS = 3
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from holdfast.errors import OutcomeUnknown
-from holdfast.runtimes.simulated import Future, Process
 from simulation.faults import Faults
 from simulation.invariants import Trace
+from tenure.errors import OutcomeUnknown
+from tenure.runtimes.simulated import Future, Process
 
 if TYPE_CHECKING:
     from collections import Counter

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from holdfast.contracts.cells import Cell
-from holdfast.contracts.messages import Notification, NotificationKind, ReleaseRequest
-from holdfast.runtimes.simulated import EPOCH, World
-from holdfast.stores import table_codec as codec
-from holdfast.stores.tabled import Steps
-from holdfast.table.state import NameState
-from holdfast.table.step import Step
-from holdfast.table.times import TOMBSTONE
+from tenure.contracts.cells import Cell
+from tenure.contracts.messages import Notification, NotificationKind, ReleaseRequest
+from tenure.runtimes.simulated import EPOCH, World
+from tenure.stores import table_codec as codec
+from tenure.stores.tabled import Steps
+from tenure.table.state import NameState
+from tenure.table.step import Step
+from tenure.table.times import TOMBSTONE
 
 if TYPE_CHECKING:
     from collections import Counter

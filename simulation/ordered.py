@@ -9,18 +9,18 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from holdfast.contracts.deadlines import micros
-from holdfast.contracts.messages import AcquireRequest, Granted, Page, Reply
-from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.runtimes.simulated import SimRuntime, World
-from holdfast.stores.ordered import Detail, Entry, Kind, Listing, Record, Watcher
-from holdfast.stores.ordered.granting import Decision, decide
-from holdfast.stores.ordered.store import OrderedStore
-from holdfast.table.state import PLACEHOLDER, Holder, NameState, Queue, Waiter
 from simulation.checker import Checker
 from simulation.ensemble import Ensemble
 from simulation.network import RECOVERY, Answer, Link
 from simulation.node import Node, StepWatcher
+from tenure.contracts.deadlines import micros
+from tenure.contracts.messages import AcquireRequest, Granted, Page, Reply
+from tenure.errors import StoreError, StoreUnavailable
+from tenure.runtimes.simulated import SimRuntime, World
+from tenure.stores.ordered import Detail, Entry, Kind, Listing, Record, Watcher
+from tenure.stores.ordered.granting import Decision, decide
+from tenure.stores.ordered.store import OrderedStore
+from tenure.table.state import PLACEHOLDER, Holder, NameState, Queue, Waiter
 
 T = TypeVar("T")
 

@@ -3,9 +3,9 @@
 import random
 from dataclasses import dataclass, fields
 
-from holdfast.errors import UsageError
 from simulation.faults import Faults
 from simulation.scenarios import Scenario
+from tenure.errors import UsageError
 
 SIZES = ("clients", "tasks", "rounds", "names")
 

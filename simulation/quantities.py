@@ -9,16 +9,16 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.contracts.deadlines import micros
-from holdfast.core.segments import SegmentedStock
-from holdfast.core.session import Session
-from holdfast.core.slots import take_slot
-from holdfast.errors import OutcomeUnknown, StoreError
-from holdfast.runtimes.simulated import Cancelled, Process
-from holdfast.table import counter, stock
-from holdfast.table.limit import LimitRule
 from simulation.faults import Faults
 from simulation.invariants import Invariant, Tell
+from tenure.contracts.deadlines import micros
+from tenure.core.segments import SegmentedStock
+from tenure.core.session import Session
+from tenure.core.slots import take_slot
+from tenure.errors import OutcomeUnknown, StoreError
+from tenure.runtimes.simulated import Cancelled, Process
+from tenure.table import counter, stock
+from tenure.table.limit import LimitRule
 
 COUNTER, LIMIT = "counter:c", "limit:l"
 SEGMENTS = ("stock-0:s", "stock-1:s", "stock-2:s")

@@ -8,17 +8,17 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from holdfast.contracts.messages import AcquireRequest, Granted, Reply
-from holdfast.contracts.store import StoreSource
-from holdfast.runtimes.simulated import Process, SimRuntime
-from holdfast.stores.quorum.store import QuorumStore
-from holdfast.table.state import NameState
 from simulation.checker import Checker
 from simulation.faults import Faults
 from simulation.invariants import Invariant
 from simulation.network import Link
 from simulation.node import Node, TableNode
 from simulation.table_stores import RemoteStore
+from tenure.contracts.messages import AcquireRequest, Granted, Reply
+from tenure.contracts.store import StoreSource
+from tenure.runtimes.simulated import Process, SimRuntime
+from tenure.stores.quorum.store import QuorumStore
+from tenure.table.state import NameState
 
 TEST_TIMEOUT = 0.4
 """How long a client waits for one node, in seconds."""

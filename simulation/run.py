@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.runtimes.simulated import EndlessError, Process, SimRuntime, World
-from holdfast.stores.redis.servers.deployment import Rules
 from simulation.checker import Checker
 from simulation.disasters import Disasters
 from simulation.followed import FollowedStore, Vanishing
@@ -21,6 +19,8 @@ from simulation.plan import Plan
 from simulation.quantities import QuantityLedger, QuantityRounds
 from simulation.table_stores import EmbeddedStore, RemoteStore
 from simulation.workload import Client
+from tenure.runtimes.simulated import EndlessError, Process, SimRuntime, World
+from tenure.stores.redis.servers.deployment import Rules
 
 DRAIN = 30.0
 """Within how many virtual seconds, once the faults have stopped, one of the clients must be granted a name."""
@@ -41,7 +41,7 @@ FORGET = 12.0
 """How many virtual seconds after the end of the last client the store must be empty: longer than any ttl and lock
 delay."""
 
-log = logging.getLogger("holdfast")
+log = logging.getLogger("tenure")
 
 
 @dataclass(slots=True)

@@ -7,11 +7,11 @@ invariant that a scenario does not promise, the report has the number of runs th
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from holdfast.stores.redis.servers.deployment import NO_GUARD, OBSERVED, STRICT
 from simulation.at_store import RE_POLLED
 from simulation.faults import Faults
 from simulation.invariants import Invariant
 from simulation.workload import MUTEXES, WEIGHTED, Kind
+from tenure.stores.redis.servers.deployment import NO_GUARD, OBSERVED, STRICT
 
 ALWAYS = frozenset(
     {

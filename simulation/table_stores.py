@@ -7,16 +7,16 @@ carries out an operation in place, and only notifications are messages.
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from holdfast.contracts.cells import Cell
-from holdfast.contracts.messages import Notification, Page
-from holdfast.contracts.store import Capabilities
-from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.runtimes.simulated import SimRuntime
-from holdfast.stores.tabled import Steps, TabledStore
-from holdfast.table.step import Step
 from simulation.checker import Checker
 from simulation.network import RECOVERY, Answer, Link
 from simulation.node import TableNode
+from tenure.contracts.cells import Cell
+from tenure.contracts.messages import Notification, Page
+from tenure.contracts.store import Capabilities
+from tenure.errors import StoreError, StoreUnavailable
+from tenure.runtimes.simulated import SimRuntime
+from tenure.stores.tabled import Steps, TabledStore
+from tenure.table.step import Step
 
 T = TypeVar("T")
 

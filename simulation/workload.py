@@ -6,14 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from holdfast.contracts.deadlines import NEVER, micros, seconds
-from holdfast.core.access import Settings
-from holdfast.core.lease import CoreLease
-from holdfast.core.multi_acquire import acquire_all
-from holdfast.core.session import Session
-from holdfast.core.spec import LockSpec
-from holdfast.errors import LeaseLost, StoreError, UsageError
-from holdfast.runtimes.simulated import Cancelled, Future, Process, SimRuntime, SimTask, World
 from simulation.at_clients import Believed
 from simulation.checker import Checker
 from simulation.faults import Faults
@@ -23,6 +15,14 @@ from simulation.jobs import JobRounds, Ledger
 from simulation.network import Link
 from simulation.quantities import QuantityLedger, QuantityRounds
 from simulation.resource import Resource
+from tenure.contracts.deadlines import NEVER, micros, seconds
+from tenure.core.access import Settings
+from tenure.core.lease import CoreLease
+from tenure.core.multi_acquire import acquire_all
+from tenure.core.session import Session
+from tenure.core.spec import LockSpec
+from tenure.errors import LeaseLost, StoreError, UsageError
+from tenure.runtimes.simulated import Cancelled, Future, Process, SimRuntime, SimTask, World
 
 WRITER_WEIGHT = 1000
 """The capacity of a reader/writer name, and the weight of a writer."""

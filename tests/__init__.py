@@ -1,1 +1,1 @@
-"""The tests of Holdfast."""
+"""The tests of Tenure."""

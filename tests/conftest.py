@@ -17,14 +17,14 @@ from tests.faults.metronome import Metronome
 pytest_plugins = ["pytester", "tests.servers.fixtures"]
 
 settings.register_profile(
-    "holdfast",
+    "tenure",
     deadline=None,  # a machine may stall
     derandomize=bool(os.environ.get("CI")),
     database=None,
     report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.load_profile("holdfast")
+settings.load_profile("tenure")
 
 THOROUGH = (
     "bench/",

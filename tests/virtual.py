@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from holdfast.contracts.store import StoreSource
-from holdfast.runtimes import clocks
-from holdfast.stores.memory import MemoryTable, memory_source
+from tenure.contracts.store import StoreSource
+from tenure.runtimes import clocks
+from tenure.stores.memory import MemoryTable, memory_source
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 
-from holdfast import AsyncClient, Client, StoreError
+from tenure import AsyncClient, Client, StoreError
 from tests.faults.scenes import API_FORMS
 
 HOST = "127.0.0.1"

@@ -18,16 +18,16 @@ from bench.contenders import NAME, Handle, LeaseHandle, Plain, PlainHandle, cloc
 from bench.ensembles.servers import ETCD, ZOOKEEPER, Address, url_of
 from bench.peers.programs import CURATOR, GO
 from bench.timing import Measure, blocking, plain_pair, time_awaited
-from holdfast import AsyncClient, AsyncLease, AsyncLock, Client
-from holdfast.stores.ordered.store import OrderedStore
+from tenure import AsyncClient, AsyncLease, AsyncLock, Client
+from tenure.stores.ordered.store import OrderedStore
 
 BUSY = 20.0
 """How long a request may take on a busy machine, in seconds."""
 
 TTL = 30.0
 
-THREADS = "holdfast threads"
-ASYNCIO = "holdfast asyncio"
+THREADS = "tenure threads"
+ASYNCIO = "tenure asyncio"
 KAZOO = "kazoo Lock, new"
 KAZOO_AGAIN = "kazoo Lock, reused"
 KAZOO_QUEUE = "kazoo Lock"
@@ -36,8 +36,8 @@ CREATE_DELETE = "kazoo create + delete"
 PUT_DELETE = "bare put + delete"
 
 MEANINGS = {
-    THREADS: "holdfast.Client",
-    ASYNCIO: "holdfast.AsyncClient",
+    THREADS: "tenure.Client",
+    ASYNCIO: "tenure.AsyncClient",
     KAZOO: "kazoo.recipe.lock.Lock, a new object for each acquisition",
     KAZOO_AGAIN: "kazoo.recipe.lock.Lock, the same object again and again",
     KAZOO_QUEUE: "kazoo.recipe.lock.Lock, each waiter has a KazooClient",
@@ -73,7 +73,7 @@ Wakes = list[None]
 """One item for each event of a watch that a client received."""
 
 
-# -- Holdfast's -------------------------------------------------------------------------------------------------
+# -- Tenure's -------------------------------------------------------------------------------------------------
 
 
 class AsyncLeased:
@@ -114,7 +114,7 @@ async def async_leased(kind: str, address: Address, _wakes: Wakes) -> AsyncGener
 
 @contextmanager
 def counting_wakes(wakes: Wakes) -> Generator[None]:
-    """Count the events that Holdfast's stores of this process receive."""
+    """Count the events that Tenure's stores of this process receive."""
     original = OrderedStore.woken
 
     def woken(store: OrderedStore, request_id: str) -> None:

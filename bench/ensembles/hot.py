@@ -21,7 +21,7 @@ from bench.peers.programs import Built
 from bench.threads32 import contend
 from bench.timing import BATCH
 from bench.workers import Worker
-from holdfast import Client
+from tenure import Client
 
 CROWD = 16
 """The number of threads."""
@@ -32,9 +32,9 @@ LINGER = 5.0
 FASTER = 10.0
 """The least ratio to the peer's speed."""
 
-HOT = f"holdfast {CROWD} threads"
-AGAIN = "holdfast 1 thread, linger"
-WHAT = {HOT: "holdfast.Client, one for all threads", AGAIN: "holdfast.Client, a lease that lingers"}
+HOT = f"tenure {CROWD} threads"
+AGAIN = "tenure 1 thread, linger"
+WHAT = {HOT: "tenure.Client, one for all threads", AGAIN: "tenure.Client, a lease that lingers"}
 
 COLUMNS = ("acquired/s", "min..max of rounds", "over floor", "requests", "least/most", "overlaps")
 

@@ -115,7 +115,7 @@ def run(kind: str, size: Size, folder: Path) -> Report:
             found |= _take_turns(kind, name, place, size)
     report = Report(f"{kind}_queue", f"{size.queue} clients wait for one lock", COLUMNS, notes=[_note(kind, version)])
     report.rows = [_row(case, rounds) for case, rounds in found.items()]
-    report.bounds = [_bound(case, rounds) for case, rounds in found.items() if case.label.startswith("holdfast")]
+    report.bounds = [_bound(case, rounds) for case, rounds in found.items() if case.label.startswith("tenure")]
     return report
 
 

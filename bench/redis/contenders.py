@@ -16,17 +16,17 @@ from redis.lock import Lock as RedisPyLock
 
 from bench.contenders import NAME, AsyncHandle, Handle, LeaseHandle, Plain, PlainHandle
 from bench.peers.programs import REDISSON, RUEIDISLOCK
-from holdfast import AsyncClient, Client
+from tenure import AsyncClient, Client
 from tests.servers import RedisServer
 
 TTL = 30.0
 TEST_TIMEOUT = 10.0
 """How long a request may take on a busy machine, in seconds."""
 
-THREADS = "holdfast threads"
-ASYNCIO = "holdfast asyncio"
-UVLOOP = "holdfast uvloop"
-BARGING = "holdfast, fair=False"
+THREADS = "tenure threads"
+ASYNCIO = "tenure asyncio"
+UVLOOP = "tenure uvloop"
+BARGING = "tenure, fair=False"
 REDIS_PY = "redis-py"
 REDIS_PY_QUICK = "redis-py, 1 ms"
 REDIS_LOCK = "python-redis-lock"
@@ -40,10 +40,10 @@ REDIS_LOCK_KEY = f"lock:{NAME}"
 """The keys of the locks of redis-py and python-redis-lock."""
 
 MEANINGS = {
-    THREADS: "holdfast.Client, one a process",
-    ASYNCIO: "holdfast.AsyncClient, one a process",
-    UVLOOP: "holdfast.AsyncClient on uvloop",
-    BARGING: "holdfast.Client, one a process, lock(..., fair=False)",
+    THREADS: "tenure.Client, one a process",
+    ASYNCIO: "tenure.AsyncClient, one a process",
+    UVLOOP: "tenure.AsyncClient on uvloop",
+    BARGING: "tenure.Client, one a process, lock(..., fair=False)",
     REDIS_PY: "redis.lock.Lock, polls every 100 ms (its default)",
     REDIS_PY_QUICK: "redis.lock.Lock, polls every millisecond",
     REDIS_LOCK: "redis_lock.Lock, woken by BLPOP",

@@ -12,13 +12,13 @@ import hiredis
 
 from bench.contenders import NAME, Handle, clock
 from bench.redis.contenders import TTL
-from holdfast.contracts.deadlines import micros
-from holdfast.contracts.messages import AcquireRequest
-from holdfast.stores.redis.links import wire
-from holdfast.stores.redis.links.link import RedisAddress, Word
-from holdfast.stores.redis.links.wire import number
-from holdfast.stores.redis.lua import codec, scripts
-from holdfast.stores.redis.names import NODE, state_key
+from tenure.contracts.deadlines import micros
+from tenure.contracts.messages import AcquireRequest
+from tenure.stores.redis.links import wire
+from tenure.stores.redis.links.link import RedisAddress, Word
+from tenure.stores.redis.links.wire import number
+from tenure.stores.redis.lua import codec, scripts
+from tenure.stores.redis.names import NODE, state_key
 from tests.servers import RedisServer
 
 OWN = "bare socket, own scripts"
@@ -27,10 +27,10 @@ MINIMAL = "bare socket, least scripts"
 GRANTED = 1
 
 GUARD, BOUND = 1, 60_000_000
-"""How Holdfast guards against restarts, and its max_ttl, by default."""
+"""How Tenure guards against restarts, and its max_ttl, by default."""
 
 MEANINGS = {
-    OWN: "floor: Holdfast's two EVALSHA, and nothing else",
+    OWN: "floor: Tenure's two EVALSHA, and nothing else",
     MINIMAL: "floor: EVALSHA of SET NX PX, then of compare-and-delete; no queue, no fencing token",
 }
 
@@ -79,7 +79,7 @@ def bare_socket(server: RedisServer) -> Generator[BareSocket]:
 
 
 class OwnScripts:
-    """The exact commands that Holdfast sends for one name."""
+    """The exact commands that Tenure sends for one name."""
 
     def __init__(self, bare: BareSocket, name: str = NAME) -> None:
         """Load the scripts, and learn the identity of the server process."""
@@ -132,7 +132,7 @@ def granted_token(reply: Any) -> int | None:  # noqa: ANN401 - as a script retur
 
 
 class BareHandle:
-    """A floor made of Holdfast's scripts over two bare sockets, whose waiter reads the channel itself.
+    """A floor made of Tenure's scripts over two bare sockets, whose waiter reads the channel itself.
 
     It is no lock, for it handles no timeout, no lost notification, no renewal and no second thread.
     """
@@ -143,7 +143,7 @@ class BareHandle:
         self._channel = channel
         self._mine = OwnScripts(bare)
         self._token = 0
-        channel.exchange("SUBSCRIBE", f"holdfast:channel:{self._mine.channel}")
+        channel.exchange("SUBSCRIBE", f"tenure:channel:{self._mine.channel}")
 
     def acquire(self) -> float:
         """Wait until the lock is held."""
@@ -166,7 +166,7 @@ class BareHandle:
 
 @contextmanager
 def bare_handle(url: str) -> Generator[Handle]:
-    """Open the floor that consists of Holdfast's scripts alone."""
+    """Open the floor that consists of Tenure's scripts alone."""
     where = urlsplit(url)
     address = (where.hostname or "", where.port or 0)
     with closing(socket.create_connection(address)) as one, closing(socket.create_connection(address)) as other:
@@ -174,14 +174,14 @@ def bare_handle(url: str) -> Generator[Handle]:
 
 
 def beyond(floor: str, reached: float, limit: float, because: str = HEAVIER) -> str:
-    """Return the reason why Holdfast misses a multiple of a peer's speed, given what a floor reaches."""
+    """Return the reason why Tenure misses a multiple of a peer's speed, given what a floor reaches."""
     if reached < limit:
         return f"the floor itself ({floor}) is only {reached:.2f} times as fast, for {because}"
     return f"the floor ({floor}) is {reached:.2f} times as fast; the rest is the client's own work, in Python"
 
 
 def own_pair(bare: BareSocket) -> Callable[[], object]:
-    """Return a pair of Holdfast's own scripts."""
+    """Return a pair of Tenure's own scripts."""
     mine = OwnScripts(bare)
 
     def pair() -> None:

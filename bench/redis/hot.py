@@ -35,7 +35,7 @@ from bench.redis.floor import MEANINGS as FLOOR
 from bench.redis.floor import OWN, WAKING, bare_handle, beyond
 from bench.redis.usage import OURS, calls, processor
 from bench.workers import Worker
-from holdfast import AsyncClient
+from tenure import AsyncClient
 from tests.servers import RedisServer
 
 ALL = OPENERS | {OWN: bare_handle}

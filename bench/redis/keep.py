@@ -17,7 +17,7 @@ from bench.contenders import NAME
 from bench.harness import Bound, Report, Row, Size
 from bench.redis.contenders import ASYNCIO, MEANINGS, TEST_TIMEOUT, THREADS, redis_server
 from bench.redis.usage import calls, processor
-from holdfast import AsyncClient, Client, Outcome
+from tenure import AsyncClient, Client, Outcome
 from tests.servers import RedisServer
 
 TTLS = 1.5
@@ -85,7 +85,7 @@ def run(size: Size, folder: Path) -> Report:
 @contextmanager
 def _quiet() -> Generator[None]:
     """Disable the log of lost leases, which are counted instead."""
-    logger = logging.getLogger("holdfast")
+    logger = logging.getLogger("tenure")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:

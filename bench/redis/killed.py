@@ -27,7 +27,7 @@ from bench.redis.contenders import (
     redis_py_lock,
     redis_server,
 )
-from holdfast import Client
+from tenure import Client
 from tests.servers import RedisServer
 
 LIMIT = 25.0

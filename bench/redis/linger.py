@@ -11,7 +11,7 @@ from bench.redis import contenders
 from bench.redis.contenders import MEANINGS, REDIS_PY, THREADS
 from bench.redis.hot import sent
 from bench.timing import blocking, lease_pair, measure_pairs, plain_pair
-from holdfast import Client, Lock
+from tenure import Client, Lock
 from tests.servers import RedisServer
 
 LINGER = "linger"
@@ -22,7 +22,7 @@ COUNTED = 5_000
 """The number of pairs over which commands are counted: several spans of tokens."""
 
 OURS = {
-    LINGER: "holdfast.Client, lock(..., linger=1), acquire().release()",
+    LINGER: "tenure.Client, lock(..., linger=1), acquire().release()",
     LINGER_WITH: "the same by a with statement",
 }
 

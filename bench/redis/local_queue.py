@@ -42,7 +42,7 @@ from bench.redis.contenders import (
 )
 from bench.redis.hot import sent
 from bench.workers import Worker
-from holdfast import AsyncClient, Client
+from tenure import AsyncClient, Client
 from tests.servers import RedisServer
 
 START_AFTER = 0.1
@@ -57,11 +57,11 @@ FAIRNESS = 0.7
 REDIS_ASYNC = "redis.asyncio"
 REDIS_ASYNC_QUICK = "redis.asyncio, 1 ms"
 MEANINGS = {
-    THREADS: "holdfast.Client, one lock for all threads",
+    THREADS: "tenure.Client, one lock for all threads",
     REDIS_PY: "redis.lock.Lock, one each, polls every 100 ms (its default)",
     REDIS_PY_QUICK: "redis.lock.Lock, one each, polls every millisecond",
     REDIS_LOCK: "redis_lock.Lock, one each, woken by BLPOP",
-    ASYNCIO: "holdfast.AsyncClient, one lock for all tasks",
+    ASYNCIO: "tenure.AsyncClient, one lock for all tasks",
     REDIS_ASYNC: "redis.asyncio.lock.Lock, one each, polls every 100 ms (its default)",
     REDIS_ASYNC_QUICK: "redis.asyncio.lock.Lock, one each, polls every millisecond",
 }
@@ -110,7 +110,7 @@ def run(size: Size, folder: Path) -> Report:
     title = f"{size.threads} threads, {size.tasks} tasks of one process, then processes, on one hot lock"
     report = Report("redis_local_queues", title, columns, notes=[note for peer in peers for note in peer.notes])
     meanings = MEANINGS | {peer.label: peer.meaning for peer in peers}
-    meanings[processes] = f"{size.crowds} processes, each a holdfast.Client and {THREADS_EACH} threads"
+    meanings[processes] = f"{size.crowds} processes, each a tenure.Client and {THREADS_EACH} threads"
     report.rows = [_row(label, crowds, meanings[label]) for label, crowds in found.items()]
     report.bounds = _bounds(found, processes)
     return report

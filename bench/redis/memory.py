@@ -22,16 +22,16 @@ from bench.harness import Report, Row, Size
 from bench.redis.contenders import ASYNCIO, TEST_TIMEOUT, THREADS, TTL, redis_server
 from bench.redis.usage import connections, memory
 from bench.workers import Worker
-from holdfast import AsyncClient, Client
+from tenure import AsyncClient, Client
 from tests.servers import wait_until
 
 EVENT_TASK = "asyncio.Event"
 EVENT_THREAD = "threading.Event"
 
 MEANINGS = {
-    ASYNCIO: "tasks of one holdfast.AsyncClient",
+    ASYNCIO: "tasks of one tenure.AsyncClient",
     EVENT_TASK: "floor: tasks that wait for an event",
-    THREADS: "threads of one holdfast.Client",
+    THREADS: "threads of one tenure.Client",
     EVENT_THREAD: "floor: threads that wait for an event",
 }
 

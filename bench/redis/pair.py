@@ -12,7 +12,7 @@ from bench.redis import contenders, floor
 from bench.redis.contenders import ASYNCIO, LOOPS, POTTERY, PROGRAMS, REDIS_LOCK, REDIS_PY, THREADS, UVLOOP
 from bench.redis.floor import MINIMAL, OWN, beyond
 from bench.timing import Measure, awaiting, blocking, lease_pair, measure_pairs, pair_report, plain_pair
-from holdfast import Client
+from tenure import Client
 from tests.servers import RedisServer
 
 LIMITS = ((OWN, 1.4), (MINIMAL, 1.5), (RUEIDISLOCK, 1.0))

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from bench.redis.floor import LET_GO, BareSocket, OwnScripts, granted_token, pack
 from bench.redis.redlocks import LEAST, OWN, TTL
-from holdfast.stores.redis.links.wire import number
+from tenure.stores.redis.links.wire import number
 
 KEY, VALUE = "bare", "0123456789abcdef0123456789abcdef"
 
@@ -43,7 +43,7 @@ def least_pair(bares: Sequence[BareSocket]) -> Pair:
 
 
 def own_pair(bares: Sequence[BareSocket]) -> Pair:
-    """Return a pair of Holdfast's own scripts for one node."""
+    """Return a pair of Tenure's own scripts for one node."""
     each = [(bare, OwnScripts(bare)) for bare in bares]
 
     def pair() -> None:

@@ -42,7 +42,7 @@ PEERS = {
     THREADS: (REDLOCK_NG, REDLOCK_PY, POTTERY),
     ASYNCIO: (REDLOCK_NG_ASYNCIO, POTTERY_ASYNCIO, AIOREDLOCK),
 }
-"""The contenders that each form of Holdfast's API is compared with."""
+"""The contenders that each form of Tenure's API is compared with."""
 FLOORS = (OWN, LEAST)
 
 COLUMNS = (
@@ -172,7 +172,7 @@ def _worked(rounds: Sequence[Round]) -> list[float]:
 
 
 def _ours(label: str) -> str:
-    """Return the form of Holdfast's API that a contender is compared with."""
+    """Return the form of Tenure's API that a contender is compared with."""
     return next((ours for ours, peers in PEERS.items() if label in (ours, *peers)), THREADS)
 
 

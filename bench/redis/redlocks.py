@@ -23,7 +23,7 @@ from bench.redis import apart
 from bench.redis.apart import AIOREDLOCK, REDLOCK_NG
 from bench.redis.usage import OURS
 from bench.timing import Measure, blocking, time_awaited
-from holdfast import AsyncClient, Client, Lease, Lock, LockTimeout
+from tenure import AsyncClient, Client, Lease, Lock, LockTimeout
 
 TTL = 10.0
 TEST_TIMEOUT = 30.0
@@ -31,8 +31,8 @@ TEST_TIMEOUT = 30.0
 BUSY = 10.0
 """How long a request may take on a busy machine, in seconds."""
 
-THREADS = "holdfast threads"
-ASYNCIO = "holdfast asyncio"
+THREADS = "tenure threads"
+ASYNCIO = "tenure asyncio"
 REDLOCK_PY = "redlock-py"
 POTTERY = "pottery"
 REDLOCK_NG_ASYNCIO = "redlock-ng asyncio"
@@ -41,8 +41,8 @@ OWN = "bare sockets, own scripts"
 LEAST = "bare sockets, least scripts"
 
 MEANINGS = {
-    THREADS: "holdfast.Client",
-    ASYNCIO: "holdfast.AsyncClient",
+    THREADS: "tenure.Client",
+    ASYNCIO: "tenure.AsyncClient",
     REDLOCK_NG: "redlock.Redlock of redlock-ng, sends its requests to one node after another",
     REDLOCK_PY: "redlock.Redlock of redlock-py, sends its requests to one node after another",
     POTTERY: "pottery.Redlock, a thread for each node",
@@ -110,7 +110,7 @@ def url_of(nodes: Sequence[str]) -> str:
 
 
 def name_on(nodes: Sequence[str]) -> str:
-    """Return the name that Holdfast locks on these nodes. Each number of nodes has a name of its own."""
+    """Return the name that Tenure locks on these nodes. Each number of nodes has a name of its own."""
     return f"{NAME}-{len(nodes)}"
 
 
@@ -118,7 +118,7 @@ def name_on(nodes: Sequence[str]) -> str:
 
 
 class Leased:
-    """A lock of Holdfast."""
+    """A lock of Tenure."""
 
     def __init__(self, lock: Lock) -> None:
         """Use a lock."""
@@ -182,7 +182,7 @@ class Pottery:
 
 
 @contextmanager
-def holdfast_threads(nodes: Sequence[str]) -> Generator[Contender]:
+def tenure_threads(nodes: Sequence[str]) -> Generator[Contender]:
     """Open a Client."""
     with Client(url_of(nodes), operation_timeout=BUSY) as client:
         name = name_on(nodes)
@@ -216,7 +216,7 @@ def pottery_redlock(nodes: Sequence[str]) -> Generator[Contender]:
 
 
 BLOCKING: dict[str, Callable[[Sequence[str]], AbstractContextManager[Contender]]] = {
-    THREADS: holdfast_threads,
+    THREADS: tenure_threads,
     REDLOCK_NG: redlock_ng,
     REDLOCK_PY: redlock_py,
     POTTERY: pottery_redlock,
@@ -226,7 +226,7 @@ BLOCKING: dict[str, Callable[[Sequence[str]], AbstractContextManager[Contender]]
 
 
 @asynccontextmanager
-async def holdfast_asyncio(nodes: Sequence[str]) -> AsyncGenerator[Pair]:
+async def tenure_asyncio(nodes: Sequence[str]) -> AsyncGenerator[Pair]:
     """Open an AsyncClient."""
     async with AsyncClient(url_of(nodes), operation_timeout=BUSY) as client:
         lock = client.lock(name_on(nodes), TTL)
@@ -288,7 +288,7 @@ async def aioredlock_asyncio(nodes: Sequence[str]) -> AsyncGenerator[Pair]:
 
 
 AWAITED: dict[str, Callable[[Sequence[str]], AbstractAsyncContextManager[Pair]]] = {
-    ASYNCIO: holdfast_asyncio,
+    ASYNCIO: tenure_asyncio,
     REDLOCK_NG_ASYNCIO: redlock_ng_asyncio,
     POTTERY_ASYNCIO: pottery_asyncio,
     AIOREDLOCK: aioredlock_asyncio,

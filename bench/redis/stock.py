@@ -14,7 +14,7 @@ from bench.redis import contenders
 from bench.redis.contenders import redis_server
 from bench.timing import blocking, measure_pairs, placed
 from bench.workers import Worker
-from holdfast import Client
+from tenure import Client
 from tests.servers import RedisServer
 
 TAKE, ADD, HAND, PLAIN = "stock.take", "counter.add", "hand-written Lua", "redis-py DECR"
@@ -31,8 +31,8 @@ return -1
 """A decrement that is not repeated if its request is: it remembers the id of the request for a minute."""
 
 MEANINGS = {
-    TAKE: "holdfast.Client, exact if a reply is lost",
-    ADD: "holdfast.Client, exact if a reply is lost",
+    TAKE: "tenure.Client, exact if a reply is lost",
+    ADD: "tenure.Client, exact if a reply is lost",
     HAND: "redis-py, a script with a request id: exact for a minute, if the caller repeats it",
     PLAIN: "redis-py, counted twice if a reply is lost and the command repeated",
     STOCK: "stock.take() of 8 segments, until it returns 0",

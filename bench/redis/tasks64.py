@@ -14,7 +14,7 @@ from bench.harness import Bound, Report, Row, Size, interleave, ratios, spread
 from bench.redis import floor
 from bench.redis.contenders import ASYNCIO, LOOPS, TTL, UVLOOP, redis_server
 from bench.redis.floor import BareSocket, OwnScripts, granted_token
-from holdfast import AsyncClient, AsyncLock
+from tenure import AsyncClient, AsyncLock
 from tests.servers import RedisServer
 
 LIMIT = 7.0
@@ -25,11 +25,11 @@ PEER_UVLOOP = "redis.asyncio uvloop"
 BARE = "bare socket, all at once"
 
 MEANINGS = {
-    ASYNCIO: "holdfast.AsyncClient",
+    ASYNCIO: "tenure.AsyncClient",
     UVLOOP: "the same on uvloop",
     PEER: "redis.asyncio.lock.Lock, one for each task, one client",
     PEER_UVLOOP: "the same on uvloop",
-    BARE: "floor: Holdfast's EVALSHAs over a bare socket, those of all tasks sent together",
+    BARE: "floor: Tenure's EVALSHAs over a bare socket, those of all tasks sent together",
 }
 
 Pair = Callable[[], Awaitable[object]]
@@ -43,8 +43,8 @@ def run(size: Size, folder: Path) -> Report:
         server = stack.enter_context(redis_server(folder))
         bare = stack.enter_context(floor.bare_socket(server))
         contenders: dict[str, Callable[[], float]] = {
-            ASYNCIO: _round(_holdfast, ASYNCIO, server, tasks, size.seconds),
-            UVLOOP: _round(_holdfast, UVLOOP, server, tasks, size.seconds),
+            ASYNCIO: _round(_tenure, ASYNCIO, server, tasks, size.seconds),
+            UVLOOP: _round(_tenure, UVLOOP, server, tasks, size.seconds),
             PEER: _round(_redis_asyncio, ASYNCIO, server, tasks, size.seconds),
             PEER_UVLOOP: _round(_redis_asyncio, UVLOOP, server, tasks, size.seconds),
             BARE: _bare(bare, tasks, size.seconds),
@@ -88,7 +88,7 @@ async def _repeat(pair: Pair, until: float) -> int:
 
 
 @asynccontextmanager
-async def _holdfast(url: str, tasks: int) -> AsyncGenerator[Sequence[Pair]]:
+async def _tenure(url: str, tasks: int) -> AsyncGenerator[Sequence[Pair]]:
     async with AsyncClient(url) as client:
         yield [partial(_lease_pair, client.lock(f"task-{n}", TTL)) for n in range(tasks)]
 

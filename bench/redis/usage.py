@@ -3,7 +3,7 @@
 from tests.servers import RedisServer
 
 OURS = ("evalsha", "eval", "ping", "subscribe", "info", "hello", "auth", "select", "client|setinfo")
-"""The commands that Holdfast's clients send."""
+"""The commands that Tenure's clients send."""
 
 
 def calls(server: RedisServer) -> dict[str, int]:

@@ -8,8 +8,8 @@ from bench.contenders import NAME
 from bench.harness import Bound, Report, Row, Size
 from bench.redis.contenders import ASYNCIO, TEST_TIMEOUT, redis_server
 from bench.redis.usage import calls, script_micros
-from holdfast import AsyncClient, HoldfastError
-from holdfast.stores.redis.names import state_key
+from tenure import AsyncClient, TenureError
+from tenure.stores.redis.names import state_key
 from tests.servers import RedisServer, wait_until
 
 FEW = 10
@@ -36,7 +36,7 @@ def run(size: Size, folder: Path) -> Report:
     report = Report("redis_writers", "writers wait behind a reader", ["waiting", "served", "scripts", "us a script"])
     for each in found:
         cells = [f"{each.waiting:,}", f"{each.served:,}", f"{each.scripts:,.0f}", f"{each.micros:.0f}"]
-        report.rows.append(Row(f"{ASYNCIO}, {each.waiting}", cells, "tasks of one holdfast.AsyncClient", asdict(each)))
+        report.rows.append(Row(f"{ASYNCIO}, {each.waiting}", cells, "tasks of one tenure.AsyncClient", asdict(each)))
     few, many = found
     report.bounds.append(Bound("writers that were not served", many.waiting - many.served, 0))
     report.bounds.append(Bound("a script in the long queue, over one in the short", many.micros / few.micros, TIMES))
@@ -67,5 +67,5 @@ async def _write(client: AsyncClient) -> bool:
     try:
         lease = await client.rwlock(NAME, timeout=300.0).write().acquire()
         return (await lease.release()).kept
-    except HoldfastError:
+    except TenureError:
         return False

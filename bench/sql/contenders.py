@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 from bench.contenders import NAME, Handle, LeaseHandle, PlainHandle
 from bench.sql import floor
 from bench.sql.servers import MEMCACHED, MYSQL, POSTGRESQL
-from holdfast import Client
-from holdfast.errors import UsageError
-from holdfast.stores.urls import store_source
+from tenure import Client
+from tenure.errors import UsageError
+from tenure.stores.urls import store_source
 
 TTL = 30.0
 TEST_TIMEOUT = 20.0
@@ -28,13 +28,13 @@ TEST_TIMEOUT = 20.0
 
 Opener = Callable[[str, int], AbstractContextManager[list[Handle]]]
 
-THREADS = "holdfast threads"
-ASYNCIO = "holdfast asyncio"
-ADVISORY = "holdfast advisory"
-ADVISORY_ASYNCIO = "holdfast advisory, asyncio"
-GET_LOCK = "holdfast get_lock"
-GET_LOCK_ASYNCIO = "holdfast get_lock, asyncio"
-POLLING = "holdfast threads, polling"
+THREADS = "tenure threads"
+ASYNCIO = "tenure asyncio"
+ADVISORY = "tenure advisory"
+ADVISORY_ASYNCIO = "tenure advisory, asyncio"
+GET_LOCK = "tenure get_lock"
+GET_LOCK_ASYNCIO = "tenure get_lock, asyncio"
+POLLING = "tenure threads, polling"
 PALS = "PALs"
 DLOCK = "sqlalchemy-dlock"
 TOOZ = "tooz"
@@ -59,13 +59,13 @@ AWAITED = (ASYNCIO, ADVISORY_ASYNCIO, GET_LOCK_ASYNCIO)
 PEERS = {POSTGRESQL: (PALS, DLOCK, TOOZ), MYSQL: (DLOCK, TOOZ), MEMCACHED: (TOOZ, SHERLOCK)}
 
 MEANINGS = {
-    THREADS: "holdfast.Client, one a process",
-    ASYNCIO: "holdfast.AsyncClient, one a process",
-    ADVISORY: "holdfast.Client, ?mode=advisory: without a table, a lease is a lock of its session",
-    ADVISORY_ASYNCIO: "holdfast.AsyncClient, ?mode=advisory",
-    GET_LOCK: "holdfast.Client, ?mode=get_lock: without a table, a lease is a lock of its session",
-    GET_LOCK_ASYNCIO: "holdfast.AsyncClient, ?mode=get_lock",
-    POLLING: "holdfast.Client, ?notify=off: its waiters poll",
+    THREADS: "tenure.Client, one a process",
+    ASYNCIO: "tenure.AsyncClient, one a process",
+    ADVISORY: "tenure.Client, ?mode=advisory: without a table, a lease is a lock of its session",
+    ADVISORY_ASYNCIO: "tenure.AsyncClient, ?mode=advisory",
+    GET_LOCK: "tenure.Client, ?mode=get_lock: without a table, a lease is a lock of its session",
+    GET_LOCK_ASYNCIO: "tenure.AsyncClient, ?mode=get_lock",
+    POLLING: "tenure.Client, ?notify=off: its waiters poll",
     PALS: "pals.Locker on a pool of SQLAlchemy and psycopg: a session lock, no lease",
     DLOCK: "sqlalchemy_dlock.create_sadlock on a connection of SQLAlchemy: a session lock, no lease",
     TOOZ: "a lock of tooz.coordination; its PostgreSQL and MySQL locks connect anew for each acquisition",
@@ -75,7 +75,7 @@ MEANINGS = {
 
 @dataclass(slots=True)
 class Lineup:
-    """The contenders of a kind that this version of Holdfast can open, and why the others are left out."""
+    """The contenders of a kind that this version of Tenure can open, and why the others are left out."""
 
     labels: list[str]
     notes: list[str]
@@ -89,7 +89,7 @@ def lineup(kind: str, url: str, labels: tuple[str, ...]) -> Lineup:
             found.notes.append(f"{label} is left out on {kind}: there is no pylibmc for this Python")
             continue
         try:
-            if label.startswith("holdfast"):
+            if label.startswith("tenure"):
                 store_source(url_of(label, url))
         except UsageError as error:
             found.notes.append(f"{label} is left out on {kind}: {str(error).rstrip('.')}")
@@ -99,11 +99,11 @@ def lineup(kind: str, url: str, labels: tuple[str, ...]) -> Lineup:
 
 
 def url_of(label: str, url: str) -> str:
-    """Return the URL of one of Holdfast's contenders."""
+    """Return the URL of one of Tenure's contenders."""
     return f"{url}?{OPTIONS[label]}" if label in OPTIONS else url
 
 
-# -- Holdfast's -------------------------------------------------------------------------------------------------
+# -- Tenure's -------------------------------------------------------------------------------------------------
 
 
 @contextmanager

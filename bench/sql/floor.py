@@ -1,4 +1,4 @@
-"""The floors: bare locks of the servers' own, and Holdfast's own statements without its client."""
+"""The floors: bare locks of the servers' own, and Tenure's own statements without its client."""
 
 import itertools
 from collections.abc import Callable, Generator
@@ -8,17 +8,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bench.contenders import NAME, Plain
-from holdfast.stores.sql.rows import pack_holder
+from tenure.stores.sql.rows import pack_holder
 
 ADVISORY = "bare advisory lock"
 GET_LOCK = "bare GET_LOCK"
-CALLS = "bare calls of holdfast's functions"
+CALLS = "bare calls of tenure's functions"
 TRIPS = "bare SELECT 1, twice"
 
 MEANINGS = {
     ADVISORY: "floor: pg_advisory_lock + pg_advisory_unlock, one psycopg connection a thread, prepared",
     GET_LOCK: "floor: GET_LOCK + RELEASE_LOCK, one PyMySQL connection a thread",
-    CALLS: "floor: the two statements that holdfast sends, by libpq alone; no lock, for it waits for nobody",
+    CALLS: "floor: the two statements that tenure sends, by libpq alone; no lock, for it waits for nobody",
     TRIPS: "floor: two round trips by libpq alone",
 }
 
@@ -95,16 +95,16 @@ def libpq(url: str) -> Generator[Any]:
 
 
 def calls_pair(pgconn: Any) -> Pair:  # noqa: ANN401
-    """Return the two statements of a pair of Holdfast on a name of its own. The tables must be there."""
-    statements = import_module("holdfast.stores.postgresql.statements").PgStatements("", "holdfast_")
+    """Return the two statements of a pair of Tenure on a name of its own. The tables must be there."""
+    statements = import_module("tenure.stores.postgresql.statements").PgStatements("", "tenure_")
     acquire, release = statements.acquire, statements.release
     pgconn.exec_(b"SET plan_cache_mode = force_generic_plan")
     for each in (acquire, release):
         pgconn.prepare(each.name, each.text)
-    holder = pack_holder("holdfast_0123456789abcdef", "host/1234", notify_contended=True).encode()
+    holder = pack_holder("tenure_0123456789abcdef", "host/1234", notify_contended=True).encode()
     numbers = itertools.count(1)
     lease = (b"%d" % TTL, b"0", b"0", b"1000000")
-    waiter = (b'"0123456789abcdef","holdfast_0123456789abcdef","host/1234"', b"holdfast_0123456789abcdef", b"4000000")
+    waiter = (b'"0123456789abcdef","tenure_0123456789abcdef","host/1234"', b"tenure_0123456789abcdef", b"4000000")
     rules = (b"%d" % LONGEST_TTL, b"f")
 
     def pair() -> None:

@@ -25,7 +25,7 @@ from bench.sql.contenders import (
     url_of,
 )
 from bench.sql.servers import MEMCACHED, MYSQL, POSTGRESQL, running
-from holdfast import AsyncClient
+from tenure import AsyncClient
 
 HOLD = (0.02, 0.12)
 """The limits of the hold time: the whole 100 ms of a poll of sherlock, after the time of a slow request."""

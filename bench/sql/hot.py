@@ -34,7 +34,7 @@ from bench.sql.contenders import (
 )
 from bench.sql.servers import MEMCACHED, MYSQL, POSTGRESQL, running
 from bench.workers import Worker
-from holdfast import AsyncClient
+from tenure import AsyncClient
 
 START_AFTER = 0.05
 

@@ -43,7 +43,7 @@ def run(kind: str, size: Size, folder: Path) -> Report:
     on_one = (
         f"{label}: {duration(statistics.median(together[label]))}, {ratios(together[label], together[bare]).median:.2f}"
         for label in (*lineup.labels, *FLOORS[kind])
-        if label.startswith("holdfast") or label in FLOORS[kind]
+        if label.startswith("tenure") or label in FLOORS[kind]
     )
     report.notes = [
         f"the server is {place.version}",

@@ -5,11 +5,11 @@ from functools import lru_cache
 from struct import Struct
 from typing import Any
 
-from holdfast.contracts.messages import AcquireRequest
-from holdfast.stores.redis.names import state_key
-from holdfast.table.state import Holder, NameState, Queue, Waiter
 from simulation.redis.keyspace import Keyspace, SortedSet
 from simulation.redis.messagepack import unpacked
+from tenure.contracts.messages import AcquireRequest
+from tenure.stores.redis.names import state_key
+from tenure.table.state import Holder, NameState, Queue, Waiter
 
 USUAL, HEAD, MARKER = 193, Struct(">BBIddddddddd"), Struct(">xdddddd")
 """As in start.lua."""

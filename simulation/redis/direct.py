@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.contracts.runtime import Event, Runtime
-from holdfast.stores.redis.links.link import (
+from simulation.redis.server import Server
+from tenure.contracts.runtime import Event, Runtime
+from tenure.stores.redis.links.link import (
     PackedCall,
     RedisAddress,
     RedisHearing,
@@ -13,10 +14,9 @@ from holdfast.stores.redis.links.link import (
     ReplyError,
     Word,
 )
-from holdfast.stores.redis.lua.scripts import Script
-from holdfast.stores.redis.servers.deployment import Rules
-from holdfast.stores.redis.servers.topology import OneServer, OpenLink, Topology
-from simulation.redis.server import Server
+from tenure.stores.redis.lua.scripts import Script
+from tenure.stores.redis.servers.deployment import Rules
+from tenure.stores.redis.servers.topology import OneServer, OpenLink, Topology
 
 Words = tuple[Word, ...]
 

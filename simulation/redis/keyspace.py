@@ -8,7 +8,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from copy import copy
 
-from holdfast.stores.redis.links.link import ReplyError
+from tenure.stores.redis.links.link import ReplyError
 
 Command = tuple[bytes, ...]
 

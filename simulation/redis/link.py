@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from holdfast.contracts.runtime import Event
-from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.runtimes.simulated import SimRuntime
-from holdfast.stores.redis.links.link import PackedCall, RedisHearing, RedisReply, ReplyError, Word
-from holdfast.stores.redis.lua.scripts import Script
 from simulation import network
 from simulation.redis.node import RedisNode
 from simulation.redis.server import Server
+from tenure.contracts.runtime import Event
+from tenure.errors import StoreError, StoreUnavailable
+from tenure.runtimes.simulated import SimRuntime
+from tenure.stores.redis.links.link import PackedCall, RedisHearing, RedisReply, ReplyError, Word
+from tenure.stores.redis.lua.scripts import Script
 
 T = TypeVar("T")
 Words = tuple[Word, ...]

@@ -13,8 +13,8 @@ from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
-from holdfast.errors import UsageError
-from holdfast.stores.redis.links.link import ReplyError
+from tenure.errors import UsageError
+from tenure.stores.redis.links.link import ReplyError
 
 Call = Callable[[bytes, list[bytes]], Any]
 """Carries out a command of a script."""

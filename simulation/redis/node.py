@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from holdfast.contracts.deadlines import NEVER
-from holdfast.contracts.messages import ReleaseRequest, RenewRequest
-from holdfast.errors import StoreError
-from holdfast.runtimes.simulated import EPOCH, Process, SimRuntime, World
-from holdfast.stores.redis.links.link import RedisAddress
-from holdfast.stores.redis.names import NODE, name_of, state_key
-from holdfast.stores.redis.servers.deployment import NO_GUARD, STRICT, Rules
-from holdfast.stores.redis.store import RedisStore
-from holdfast.table.state import NameState
 from simulation.node import Node, StepWatcher
 from simulation.redis.decode import marker_at, state_of
 from simulation.redis.direct import DirectDeployment
 from simulation.redis.keyspace import Command, Keyspace
 from simulation.redis.server import Server
+from tenure.contracts.deadlines import NEVER
+from tenure.contracts.messages import ReleaseRequest, RenewRequest
+from tenure.errors import StoreError
+from tenure.runtimes.simulated import EPOCH, Process, SimRuntime, World
+from tenure.stores.redis.links.link import RedisAddress
+from tenure.stores.redis.names import NODE, name_of, state_key
+from tenure.stores.redis.servers.deployment import NO_GUARD, STRICT, Rules
+from tenure.stores.redis.store import RedisStore
+from tenure.table.state import NameState
 
 
 class Replica:
@@ -101,7 +101,7 @@ class RedisNode(Node):
 
     def listens(self, channel: str) -> bool:
         """Tell whether a client receives the notifications of a channel."""
-        return self.server.listens(f"holdfast:channel:{channel}")
+        return self.server.listens(f"tenure:channel:{channel}")
 
     def keeps_until(self, name: str, request_id: str, token: int) -> float:
         """Return the true time until which nobody else can be granted the name of a lease."""

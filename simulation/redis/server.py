@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from holdfast.stores.redis.links.link import ReplyError, Word
 from simulation.redis.keyspace import WRITES, Command, Keyspace, Reply
 from simulation.redis.lua import ScriptError, interpreter, source_of
+from tenure.stores.redis.links.link import ReplyError, Word
 
 Push = Callable[[bytes], None]
 """Delivers a published message to one connection."""

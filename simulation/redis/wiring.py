@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 
-from holdfast.contracts.runtime import Runtime
-from holdfast.runtimes.simulated import SimRuntime
-from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, RedisLink, ReplyError, Word
-from holdfast.stores.redis.names import NODE
-from holdfast.stores.redis.servers.topology import OneServer, OpenLink, Sentinels, Topology
-from holdfast.stores.redis.store import RedisStore
 from simulation import network
 from simulation.redis.link import SimulatedRedisLink
 from simulation.redis.node import RedisNode
 from simulation.redis.server import Server
+from tenure.contracts.runtime import Runtime
+from tenure.runtimes.simulated import SimRuntime
+from tenure.stores.redis.links.link import RedisAddress, RedisHearing, RedisLink, ReplyError, Word
+from tenure.stores.redis.names import NODE
+from tenure.stores.redis.servers.topology import OneServer, OpenLink, Sentinels, Topology
+from tenure.stores.redis.store import RedisStore
 
 SENTINEL = RedisAddress("sentinel", 26379)
 
@@ -25,7 +25,7 @@ class Sentinel(Server):
         self._node = node
 
     def command(self, *words: Word) -> object:
-        """Reply to SENTINEL GET-MASTER-ADDR-BY-NAME, the only command of Holdfast's clients."""
+        """Reply to SENTINEL GET-MASTER-ADDR-BY-NAME, the only command of Tenure's clients."""
         if words[:2] != ("SENTINEL", "GET-MASTER-ADDR-BY-NAME"):
             raise ReplyError("ERR unknown command in the simulation")
         return [self._node.address.host.encode(), b"%d" % self._node.address.port]
@@ -46,7 +46,7 @@ class SimulatedDeployment:
         if not self._node.replicas:
             return OneServer(self._node.address)
         sentinel = Sentinel(self._node)
-        return Sentinels(runtime, [SENTINEL], "holdfast", lambda _: self._link(runtime, lambda: sentinel, _deaf()))
+        return Sentinels(runtime, [SENTINEL], "tenure", lambda _: self._link(runtime, lambda: sentinel, _deaf()))
 
     def link(self, runtime: Runtime, address: RedisAddress, hearing: RedisHearing) -> RedisLink:
         """Make a link to a server."""

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from holdfast.contracts.messages import Notification, NotificationKind
-from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.runtimes.simulated import SimRuntime
-from holdfast.stores.sql.database import SqlSnapshot, SqlWrite
-from holdfast.stores.sql.store import SqlStore
 from simulation.checker import Checker
 from simulation.network import RECOVERY, Answer, Link
 from simulation.sql.direct import DirectSqlDatabase, capabilities_of
 from simulation.sql.node import SqlNode
 from simulation.sql.server import SqlServer
+from tenure.contracts.messages import Notification, NotificationKind
+from tenure.errors import StoreError, StoreUnavailable
+from tenure.runtimes.simulated import SimRuntime
+from tenure.stores.sql.database import SqlSnapshot, SqlWrite
+from tenure.stores.sql.store import SqlStore
 
 T = TypeVar("T")
 

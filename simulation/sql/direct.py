@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from holdfast.contracts.cells import Cell
-from holdfast.contracts.deadlines import seconds
-from holdfast.contracts.messages import AcquireRequest, Notification, Queued, RenewRequest
-from holdfast.contracts.store import Capabilities
-from holdfast.stores.sql.database import SqlSnapshot, SqlWrite
-from holdfast.stores.tabled import RETENTION
 from simulation.sql.server import SqlRules, SqlServer
+from tenure.contracts.cells import Cell
+from tenure.contracts.deadlines import seconds
+from tenure.contracts.messages import AcquireRequest, Notification, Queued, RenewRequest
+from tenure.contracts.store import Capabilities
+from tenure.stores.sql.database import SqlSnapshot, SqlWrite
+from tenure.stores.tabled import RETENTION
 
 T = TypeVar("T")
 

@@ -12,16 +12,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from holdfast.contracts.deadlines import NEVER
-from holdfast.contracts.messages import ReleaseRequest
-from holdfast.errors import StoreError
-from holdfast.runtimes.simulated import EPOCH, Process, SimRuntime, World
-from holdfast.stores.sql.rows import SqlRow, state_of
-from holdfast.stores.sql.store import SqlStore
-from holdfast.table.state import NameState
 from simulation.node import Node, StepWatcher
 from simulation.sql.direct import DirectSqlDatabase, capabilities_of
 from simulation.sql.server import SqlData, SqlMeta, SqlRules, SqlServer
+from tenure.contracts.deadlines import NEVER
+from tenure.contracts.messages import ReleaseRequest
+from tenure.errors import StoreError
+from tenure.runtimes.simulated import EPOCH, Process, SimRuntime, World
+from tenure.stores.sql.rows import SqlRow, state_of
+from tenure.stores.sql.store import SqlStore
+from tenure.table.state import NameState
 
 SKEW = 0.02
 """By how many seconds the clocks of a primary and its standby may differ."""

@@ -1,4 +1,4 @@
-"""The tables and functions of Holdfast in a database: what schema.sql does, in Python, each function in one instant.
+"""The tables and functions of Tenure in a database: what schema.sql does, in Python, each function in one instant.
 
 Property tests hold these functions against the real ones, with the same histories on both.
 """
@@ -7,13 +7,13 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from holdfast.contracts.cells import Cell
-from holdfast.contracts.messages import AcquireRequest, Notification, NotificationKind, Queued, RenewRequest
-from holdfast.stores import table_codec
-from holdfast.stores.sql.database import SqlSnapshot, SqlWrite
-from holdfast.stores.sql.rows import SqlRow, heads_of, pack_holder
-from holdfast.table.state import Queue, Waiter
-from holdfast.table.times import LATEST, MARGIN, PROPOSAL_BOUND, RETRY, retry_in, silence_factor
+from tenure.contracts.cells import Cell
+from tenure.contracts.messages import AcquireRequest, Notification, NotificationKind, Queued, RenewRequest
+from tenure.stores import table_codec
+from tenure.stores.sql.database import SqlSnapshot, SqlWrite
+from tenure.stores.sql.rows import SqlRow, heads_of, pack_holder
+from tenure.table.state import Queue, Waiter
+from tenure.table.times import LATEST, MARGIN, PROPOSAL_BOUND, RETRY, retry_in, silence_factor
 
 NEW_FOR = 60_000_000
 """For how long after it was not found a row may be made, in microseconds."""

@@ -23,7 +23,7 @@ from bench.ensembles.pair import Round, best_peer
 from bench.ensembles.queue import Drain, Held, handoffs, overlaps
 from bench.ensembles.queue import Round as Queue
 from bench.ensembles.servers import ETCD, ONE, ZOOKEEPER, Case, EtcdMeters, ZooKeeperMeters
-from holdfast.stores.ordered.store import OrderedStore
+from tenure.stores.ordered.store import OrderedStore
 from tests.servers import EtcdServer, ZooKeeperServer
 
 HELD: list[Held] = [(2.0, 2.5), (0.0, 1.0), (2.75, 3.0)]

@@ -66,7 +66,7 @@ def test_every_contender_is_described() -> None:
     contenders = set(BLOCKING) | set(AWAITED)
     assert contenders <= set(MEANINGS)
     assert contenders <= set(SENT)
-    assert {label for label in contenders if not label.startswith("holdfast")} == set(KEYS)
+    assert {label for label in contenders if not label.startswith("tenure")} == set(KEYS)
 
 
 def test_url_of_nodes() -> None:

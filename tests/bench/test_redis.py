@@ -65,5 +65,5 @@ def test_a_hand_off_is_compared_with_that_of_a_peer(seconds: float, *, kept: boo
 
 
 def test_commands_of_every_contender_are_counted() -> None:
-    """Also of those in other languages: Holdfast's commands are counted for a contender without its own."""
+    """Also of those in other languages: Tenure's commands are counted for a contender without its own."""
     assert {*PROGRAMS, *hot.PEERS} <= set(hot.SENT)

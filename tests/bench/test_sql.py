@@ -11,7 +11,7 @@ from bench.harness import QUICK, Report
 from bench.sql import contenders, floor, handoff, hot, pair
 from bench.sql.contenders import AWAITED, OPENERS, PALS, PEERS, ROWS, SESSION_LOCK, SESSIONS, THREADS, lineup, url_of
 from bench.sql.servers import MEMCACHED, MYSQL, POSTGRESQL
-from holdfast import Client
+from tenure import Client
 from tests.servers import PostgresServer
 
 FEW = dataclasses.replace(

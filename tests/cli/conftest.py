@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.cli.app import run_app
+import tenure
+from tenure.cli.app import run_app
 
 TEST_TIMEOUT = 60.0
 """The longest that a test waits for anything, in seconds."""
@@ -27,27 +27,27 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 
 class Command:
-    """The holdfast command on one store."""
+    """The tenure command on one store."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self._started: list[subprocess.Popen[str]] = []
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start `holdfast ARGUMENTS`."""
+        """Start `tenure ARGUMENTS`."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", *arguments],
+            [sys.executable, "-m", "tenure", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "HOLDFAST_URL": self.url},
+            env={**os.environ, "TENURE_URL": self.url},
             text=True,
         )
         self._started.append(process)
         return process
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run `holdfast ARGUMENTS` to its end."""
+        """Run `tenure ARGUMENTS` to its end."""
         process = self.start(*arguments)
         output, errors = process.communicate(timeout=TEST_TIMEOUT)
         return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
@@ -76,9 +76,9 @@ class Done:
 def here(
     command: Command, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Done]]:
-    """Yield `holdfast ARGUMENTS` in this process: most of a short run is the start of an interpreter."""
-    monkeypatch.setenv("HOLDFAST_URL", command.url)
-    log = logging.getLogger("holdfast")
+    """Yield `tenure ARGUMENTS` in this process: most of a short run is the start of an interpreter."""
+    monkeypatch.setenv("TENURE_URL", command.url)
+    log = logging.getLogger("tenure")
     handlers, propagate = list(log.handlers), log.propagate
 
     def run(*arguments: str) -> Done:
@@ -106,7 +106,7 @@ def command(tmp_path: Path) -> Iterator[Command]:
 
 
 @pytest.fixture
-def client(command: Command) -> Iterator[holdfast.Client]:
+def client(command: Command) -> Iterator[tenure.Client]:
     """Yield a client of the same store."""
-    with holdfast.Client(command.url, owner="the test") as made:
+    with tenure.Client(command.url, owner="the test") as made:
         yield made

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.cli.address import Address, find_address, without_password
-from holdfast.errors import UsageError
+import tenure
+from tenure.cli.address import Address, find_address, without_password
+from tenure.errors import UsageError
 from tests.cli.conftest import Command, Done
 
 Here = Callable[..., Done]
@@ -35,11 +35,11 @@ def test_a_url_without_its_passwords(url: str, bare: str) -> None:
 
 def test_a_command_is_given_no_password_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by --url, and not from our own environment; asked for, it gets the whole URL."""
-    monkeypatch.setenv("HOLDFAST_URL", "redis://:inherited@host")
-    assert find_address(None, None).environment(pass_url=False) == {"HOLDFAST_URL": "redis://host"}
-    assert find_address(None, None).environment(pass_url=True) == {"HOLDFAST_URL": "redis://:inherited@host"}
+    monkeypatch.setenv("TENURE_URL", "redis://:inherited@host")
+    assert find_address(None, None).environment(pass_url=False) == {"TENURE_URL": "redis://host"}
+    assert find_address(None, None).environment(pass_url=True) == {"TENURE_URL": "redis://:inherited@host"}
     given = find_address("redis://:given@host", None)
-    assert given.environment(pass_url=False) == {"HOLDFAST_URL": "redis://host"}
+    assert given.environment(pass_url=False) == {"TENURE_URL": "redis://host"}
     assert Address(None).environment(pass_url=True) == {}
 
 
@@ -70,20 +70,20 @@ def test_a_negative_timeout_is_named_as_it_was_given(here: Here, arguments: tupl
 
 
 def test_the_url_stands_in_a_file(
-    here: Here, command: Command, client: holdfast.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    here: Here, command: Command, client: tenure.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By --url-file, or by HOLDFAST_URL_FILE, which a client of the library reads too; --url-file comes first."""
+    """By --url-file, or by TENURE_URL_FILE, which a client of the library reads too; --url-file comes first."""
     file = tmp_path / "url"
     file.write_text(f"{command.url}\n", "utf-8")
     with client.lock("orders"):
-        monkeypatch.setenv("HOLDFAST_URL", "memory://nothing")
+        monkeypatch.setenv("TENURE_URL", "memory://nothing")
         assert here("ls").output == ""
         assert here("ls", "--url-file", str(file)).output.startswith("orders\t")
-        monkeypatch.setenv("HOLDFAST_URL_FILE", str(file))
+        monkeypatch.setenv("TENURE_URL_FILE", str(file))
         assert here("ls").output == ""
-        monkeypatch.delenv("HOLDFAST_URL")
+        monkeypatch.delenv("TENURE_URL")
         assert here("ls").output.startswith("orders\t")
-        with holdfast.Client() as other:
+        with tenure.Client() as other:
             assert other.names() == ["orders"]
 
 
@@ -93,12 +93,10 @@ def test_a_command_finds_the_file_and_not_the_url(
     """So it locks in the same store, if it may read the file, though it does so from elsewhere."""
     (tmp_path / "url").write_text(command.url, "utf-8")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOLDFAST_URL", "memory://nothing")
-    script = 'echo "$HOLDFAST_URL_FILE ${HOLDFAST_URL-unset}"'
+    monkeypatch.setenv("TENURE_URL", "memory://nothing")
+    script = 'echo "$TENURE_URL_FILE ${TENURE_URL-unset}"'
     assert here("run", "job", "--url-file", "url", "-c", script).output == f"{tmp_path}/url unset\n"
-    assert (
-        here("run", "job", "--url-file", "url", "--pass-url", "-c", "echo $HOLDFAST_URL").output == f"{command.url}\n"
-    )
+    assert here("run", "job", "--url-file", "url", "--pass-url", "-c", "echo $TENURE_URL").output == f"{command.url}\n"
 
 
 @pytest.mark.parametrize("content", [None, "", "\n", "redis://hidden\nredis://hidden", b"\xff\xfe"])

@@ -13,9 +13,9 @@ from tests.cli.conftest import TEST_TIMEOUT
 @pytest.mark.parametrize(
     ("typed", "completed"),
     [
-        ("holdfast re", {"release", "revoke"}),
-        ("holdfast run --sh", {"--shared"}),
-        ("holdfast job p", {"pause"}),
+        ("tenure re", {"release", "revoke"}),
+        ("tenure run --sh", {"--shared"}),
+        ("tenure job p", {"pause"}),
     ],
 )
 def test_the_shell_completes_commands_and_options(typed: str, completed: set[str], tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_the_shell_completes_commands_and_options(typed: str, completed: set[str
         "COMP_LINE": typed,
         "COMP_POINT": str(len(typed)),
     }
-    script = "import sys; sys.argv = ['holdfast']; from holdfast.cli import main; main()"
+    script = "import sys; sys.argv = ['tenure']; from tenure.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", script],
         env=os.environ | asked,

@@ -1,4 +1,4 @@
-"""The command with the bare package: the interpreter of these tests sees the standard library and Holdfast alone."""
+"""The command with the bare package: the interpreter of these tests sees the standard library and Tenure alone."""
 
 import os
 import pty
@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
+import tenure
 from tests.cli.conftest import TEST_TIMEOUT
 
-SOURCE = Path(holdfast.__file__).parents[1]
-MAIN = (
-    f"import sys; sys.path.insert(0, {str(SOURCE)!r}); sys.argv[0] = 'holdfast'; from holdfast.cli import main; main()"
-)
+SOURCE = Path(tenure.__file__).parents[1]
+MAIN = f"import sys; sys.path.insert(0, {str(SOURCE)!r}); sys.argv[0] = 'tenure'; from tenure.cli import main; main()"
 BARE = [sys.executable, "-I", "-S", "-c", MAIN]
 """The command without the packages that are installed here."""
 
@@ -24,12 +22,12 @@ Bare = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Bare:
-    """Return `holdfast ARGUMENTS` on a fresh lock file."""
+    """Return `tenure ARGUMENTS` on a fresh lock file."""
 
     def run(*arguments: str, given: str = "", output: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [*BARE, *arguments],
-            env={**os.environ, "HOLDFAST_URL": f"sqlite://{tmp_path}/locks.db"},
+            env={**os.environ, "TENURE_URL": f"sqlite://{tmp_path}/locks.db"},
             input=given,
             stdout=output,
             stderr=subprocess.PIPE,
@@ -47,9 +45,9 @@ def test_no_other_package_is_seen() -> None:
 
 
 def test_every_command_does_its_work(bare: Bare, tmp_path: Path) -> None:
-    """`pip install holdfast` gives them all."""
+    """`pip install tenure` gives them all."""
     show = f"{sys.executable} -I -S -c {MAIN!r}"
-    done = bare("run", "orders", "-c", f'{show!s} ls && echo "token $HOLDFAST_TOKEN"')
+    done = bare("run", "orders", "-c", f'{show!s} ls && echo "token $TENURE_TOKEN"')
     assert done.returncode == 0, done.stderr
     listed, token = done.stdout.splitlines()
     assert listed.startswith("orders\t")
@@ -65,7 +63,7 @@ def test_every_command_does_its_work(bare: Bare, tmp_path: Path) -> None:
         assert bare(*nobody).returncode == 1
     assert "CREATE TABLE" in bare("schema", "postgresql").stdout
     assert bare("wait", "orders").returncode == 0
-    assert bare("--version").stdout == f"holdfast {holdfast.__version__}\n"
+    assert bare("--version").stdout == f"tenure {tenure.__version__}\n"
 
 
 def test_a_terminal_gets_lines_where_nothing_draws_tables(bare: Bare) -> None:
@@ -82,7 +80,7 @@ def test_the_demo_says_what_to_install(bare: Bare) -> None:
     """In one line, and with a status of its own."""
     done = bare("demo")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "holdfast: the demo draws with rich, which is not installed: pip install 'holdfast[cli]'\n"
+    assert done.stderr == "tenure: the demo draws with rich, which is not installed: pip install 'tenure[cli]'\n"
 
 
 @pytest.mark.parametrize(
@@ -93,24 +91,24 @@ def test_a_command_does_not_import_asyncio(arguments: tuple[str, ...], bare: Bar
     seen = f"{MAIN[: -len('main()')]}import atexit; atexit.register(lambda: print(*sys.modules)); main()"
     done = subprocess.run(
         [*BARE[:-1], seen, *arguments],
-        env={**os.environ, "HOLDFAST_URL": f"sqlite://{tmp_path}/locks.db"},
+        env={**os.environ, "TENURE_URL": f"sqlite://{tmp_path}/locks.db"},
         capture_output=True,
         text=True,
         timeout=TEST_TIMEOUT,
         check=True,
     )
     imported = set(done.stdout.split())
-    assert "holdfast.stores.sqlite.store" in imported
-    assert not imported & {"asyncio", "ssl", "rich", "typing_extensions", "holdfast.runtimes.aio"}
+    assert "tenure.stores.sqlite.store" in imported
+    assert not imported & {"asyncio", "ssl", "rich", "typing_extensions", "tenure.runtimes.aio"}
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("show", "a", "redis://:hidden@host"), "there is no argument (a URL). See `holdfast show --help`."),
+        (("show", "a", "redis://:hidden@host"), "there is no argument (a URL). See `tenure show --help`."),
         (
             ("ls", "--ur", "redis://:hidden@host"),
-            "there is no option --ur. Did you mean --url? See `holdfast ls --help`.",
+            "there is no option --ur. Did you mean --url? See `tenure ls --help`.",
         ),
         (("ls", "--json=redis://:hidden@host"), "argument --json: ignored explicit argument"),
         (("wait", "a", "-w", "redis://:hidden@host"), "argument -w/--timeout: (a URL) is not a number."),
@@ -118,19 +116,19 @@ def test_a_command_does_not_import_asyncio(arguments: tuple[str, ...], bare: Bar
         (("once", "a", "--attempts", "1.5", "--", "true"), "'1.5' is not a whole number."),
         (("run", "a", "-E", "256", "--", "true"), "'256' is not from 0 to 255."),
         (("show",), "the following arguments are required: NAME."),
-        (("lock",), "there is no name. See `holdfast lock --help`."),
+        (("lock",), "there is no name. See `tenure lock --help`."),
         (
             ("once", "a", "--key", "1"),
-            "there is no command to run. Give it after `--`, or by -c. See `holdfast once --help`.",
+            "there is no command to run. Give it after `--`, or by -c. See `tenure once --help`.",
         ),
-        (("lock", "a", "--", "true"), "holdfast lock runs no command: use `holdfast run`"),
-        (("relase", "a"), "there is no command 'relase'. Did you mean `holdfast release`?"),
-        (("job", "puase", "a"), "there is no command 'job puase'. Did you mean `holdfast job pause`?"),
-        (("--bogus",), "there is no option '--bogus'. See `holdfast --help`."),
-        (("--url", "redis://:hidden@host", "ls"), "an option stands after the command, as in `holdfast ls --url ...`."),
-        (("--json", "ls"), "an option stands after the command, as in `holdfast ls --json ...`."),
+        (("lock", "a", "--", "true"), "tenure lock runs no command: use `tenure run`"),
+        (("relase", "a"), "there is no command 'relase'. Did you mean `tenure release`?"),
+        (("job", "puase", "a"), "there is no command 'job puase'. Did you mean `tenure job pause`?"),
+        (("--bogus",), "there is no option '--bogus'. See `tenure --help`."),
+        (("--url", "redis://:hidden@host", "ls"), "an option stands after the command, as in `tenure ls --url ...`."),
+        (("--json", "ls"), "an option stands after the command, as in `tenure ls --json ...`."),
         (("run", "a", "--unfiar", "--", "true"), "there is no option --unfiar. Did you mean --unfair? See"),
-        (("run", "a", "--nope", "--", "true"), "there is no option --nope. See `holdfast run --help`."),
+        (("run", "a", "--nope", "--", "true"), "there is no option --nope. See `tenure run --help`."),
         (
             ("run", "a", "--tiemout=redis://:hidden@host", "--", "true"),
             "no option --tiemout. Did you mean --timeout? See",
@@ -158,7 +156,7 @@ def test_help_goes_to_the_standard_output(bare: Bare, arguments: tuple[str, ...]
     """And is a success if it was asked for."""
     done = bare(*arguments)
     assert (done.returncode, done.stderr) == (64 if arguments == ("job",) else 0, "")
-    assert "usage: holdfast" in done.stdout
+    assert "usage: tenure" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 100
 
 

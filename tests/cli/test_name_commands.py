@@ -1,4 +1,4 @@
-"""`holdfast ls`, `show`, `wait`, `revoke` and `release`: what they do, what they print, and what is escaped."""
+"""`tenure ls`, `show`, `wait`, `revoke` and `release`: what they do, what they print, and what is escaped."""
 
 import functools
 import json
@@ -10,24 +10,24 @@ from typing import cast
 
 import pytest
 
-import holdfast
-from holdfast.cli.app import run_app
-from holdfast.cli.diagnostics import seconds
-from holdfast.cli.name_commands import list_names, wait_for_name
-from holdfast.cli.tables import ROWS
-from holdfast.contracts.messages import HolderView, NameView
-from holdfast.escaping import escape
+import tenure
+from tenure.cli.app import run_app
+from tenure.cli.diagnostics import seconds
+from tenure.cli.name_commands import list_names, wait_for_name
+from tenure.cli.tables import ROWS
+from tenure.contracts.messages import HolderView, NameView
+from tenure.escaping import escape
 from tests.cli.conftest import TEST_TIMEOUT, Command, Done, until
 
 Here = Callable[..., Done]
 
 
 def test_ls_lists_holders_and_waiters(
-    command: Command, client: holdfast.Client, capsys: pytest.CaptureFixture[str]
+    command: Command, client: tenure.Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A name, its holder, its token, and how many wait."""
     lease = client.lock("orders").acquire()
-    with ThreadPoolExecutor(1) as pool, holdfast.Client(command.url) as other:
+    with ThreadPoolExecutor(1) as pool, tenure.Client(command.url) as other:
         waiter = pool.submit(other.lock("orders").acquire)
         until(lambda: client.inspect("orders").waiters, "it waits")
         assert run_app(["ls", "--url", command.url]) == 0
@@ -39,7 +39,7 @@ def test_ls_lists_holders_and_waiters(
         waiter.result(TEST_TIMEOUT).release()
 
 
-def test_ls_as_json(command: Command, client: holdfast.Client, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ls_as_json(command: Command, client: tenure.Client, capsys: pytest.CaptureFixture[str]) -> None:
     """The same for machines."""
     assert run_app(["ls", "--json", "--url", command.url]) == 0
     assert json.loads(capsys.readouterr().out) == []
@@ -50,14 +50,14 @@ def test_ls_as_json(command: Command, client: holdfast.Client, capsys: pytest.Ca
 
 
 def test_show_tells_the_queue_in_order(
-    command: Command, client: holdfast.Client, capsys: pytest.CaptureFixture[str]
+    command: Command, client: tenure.Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Waiters are shown as they will be granted."""
     with ThreadPoolExecutor(2) as pool, ExitStack() as stack:
         lease = client.lock("orders").acquire()
-        waiters: list[Future[holdfast.Lease]] = []
+        waiters: list[Future[tenure.Lease]] = []
         for place, owner in enumerate(("first", "second"), 1):
-            other = stack.enter_context(holdfast.Client(command.url, owner=owner))
+            other = stack.enter_context(tenure.Client(command.url, owner=owner))
             waiters.append(pool.submit(other.lock("orders").acquire))
             until(functools.partial(_as_many_wait, client, place), "it waits")
         assert run_app(["show", "orders", "--url", command.url]) == 0
@@ -70,7 +70,7 @@ def test_show_tells_the_queue_in_order(
             waiter.result(TEST_TIMEOUT).release()
 
 
-def _as_many_wait(client: holdfast.Client, count: int) -> bool:
+def _as_many_wait(client: tenure.Client, count: int) -> bool:
     return len(client.inspect("orders").waiters) == count
 
 
@@ -88,12 +88,12 @@ LONG = "orders:" + "x" * 300
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the command print for a terminal of 80 columns."""
-    monkeypatch.setattr("holdfast.cli.output.is_terminal", lambda: True)
+    monkeypatch.setattr("tenure.cli.output.is_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
 
 
-def test_a_name_is_one_line_of_a_pipe(here: Here, client: holdfast.Client) -> None:
-    """However long names and owners are: `holdfast ls | grep NAME` finds a name, and `cut -f` its token."""
+def test_a_name_is_one_line_of_a_pipe(here: Here, client: tenure.Client) -> None:
+    """However long names and owners are: `tenure ls | grep NAME` finds a name, and `cut -f` its token."""
     with client.lock(LONG) as lease, client.lock("tab\tand\nline") as other:
         lines = here("ls").output.splitlines()
     fields = [line.split("\t") for line in lines]
@@ -108,9 +108,9 @@ def test_a_name_is_one_line_of_a_pipe(here: Here, client: holdfast.Client) -> No
     assert here("ls").output == ""
 
 
-def test_several_holders_are_one_line_of_a_pipe(here: Here, command: Command, client: holdfast.Client) -> None:
+def test_several_holders_are_one_line_of_a_pipe(here: Here, command: Command, client: tenure.Client) -> None:
     """A name is one line, whoever holds it; `show` has a line for each."""
-    with holdfast.Client(command.url, owner="other") as second:
+    with tenure.Client(command.url, owner="other") as second:
         a, b = client.semaphore("gpu", 2).acquire(), second.semaphore("gpu", 2).acquire()
         (line,) = here("ls").output.splitlines()
         shown = [line.split("\t") for line in here("show", "gpu").output.splitlines()]
@@ -124,7 +124,7 @@ def test_several_holders_are_one_line_of_a_pipe(here: Here, command: Command, cl
 
 
 @pytest.mark.usefixtures("terminal")
-def test_a_terminal_gets_tables_and_sentences(here: Here, client: holdfast.Client) -> None:
+def test_a_terminal_gets_tables_and_sentences(here: Here, client: tenure.Client) -> None:
     """People read headings and durations with units."""
     assert here("ls").output == "No name is held.\n"
     assert here("ls", "a*").output == "No name that matches a* is held.\n"
@@ -134,11 +134,11 @@ def test_a_terminal_gets_tables_and_sentences(here: Here, client: holdfast.Clien
     assert "orders is held by the test." in here("show", "orders").output
     assert here("revoke", "orders").output == f"Asked the test to release orders (token {lease.token}).\n"
     assert here("release", "orders", "--force").output == f"Took orders from the test (token {lease.token}).\n"
-    assert lease.release() is holdfast.Outcome.TAKEN_OVER
+    assert lease.release() is tenure.Outcome.TAKEN_OVER
 
 
-def test_a_reader_that_leaves_ends_the_command(command: Command, client: holdfast.Client) -> None:
-    """`holdfast ls | head -1` ends as a pipe ends everything, without a traceback."""
+def test_a_reader_that_leaves_ends_the_command(command: Command, client: tenure.Client) -> None:
+    """`tenure ls | head -1` ends as a pipe ends everything, without a traceback."""
     with client.lock("orders"):
         listing = command.start("ls")
         assert listing.stdout is not None
@@ -148,7 +148,7 @@ def test_a_reader_that_leaves_ends_the_command(command: Command, client: holdfas
         assert listing.wait(TEST_TIMEOUT) == 128 + 13
 
 
-def test_ls_lists_what_matches(here: Here, client: holdfast.Client) -> None:
+def test_ls_lists_what_matches(here: Here, client: tenure.Client) -> None:
     """Wildcards are those of a shell; a name without one is itself."""
     with client.multilock(["orders:1", "orders:22", "report"]):
         for pattern, found in (("orders:*", ["orders:1", "orders:22"]), ("*:?", ["orders:1"]), ("report", ["report"])):
@@ -157,7 +157,7 @@ def test_ls_lists_what_matches(here: Here, client: holdfast.Client) -> None:
         assert here("ls", "repor").output == ""
 
 
-class Shown(holdfast.Client):
+class Shown(tenure.Client):
     """A client that notes what was printed before it looked at each name."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,7 +207,7 @@ def test_a_terminal_gets_a_table_before_the_next_is_filled(capsys: pytest.Captur
 # -- waiting, asking and taking ------------------------------------------------------------------------------
 
 
-def test_wait_ends_when_nobody_holds_the_name(here: Here, command: Command, client: holdfast.Client) -> None:
+def test_wait_ends_when_nobody_holds_the_name(here: Here, command: Command, client: tenure.Client) -> None:
     """0 at once if it is free, and as soon as it is; meanwhile it is in nobody's way."""
     assert here("wait", "orders").status == 0
     with client.lock("orders"):
@@ -220,12 +220,12 @@ def test_wait_ends_when_nobody_holds_the_name(here: Here, command: Command, clie
     assert (done["name"], done["holders"]) == ("orders", [])
 
 
-def test_wait_tells_who_held_the_name_all_the_time(here: Here, client: holdfast.Client) -> None:
+def test_wait_tells_who_held_the_name_all_the_time(here: Here, client: tenure.Client) -> None:
     """75, and one line that names the holder."""
     with client.lock("orders"):
         done = here("wait", "orders", "--timeout", "0")
     assert (done.status, done.output) == (75, "")
-    assert done.errors == "holdfast: orders is held by the test after 0 s.\n"
+    assert done.errors == "tenure: orders is held by the test after 0 s.\n"
 
 
 class Scripted:
@@ -256,55 +256,55 @@ def test_wait_for_a_change(
     ends_with: list[int],
 ) -> None:
     """With --change it ends when somebody else holds the name, though it was never seen free."""
-    monkeypatch.setattr("holdfast.cli.name_commands.INTERVAL", 0.0)
+    monkeypatch.setattr("tenure.cli.name_commands.INTERVAL", 0.0)
     client = Scripted(held_as(7), held_as(7), held_as(8), NameView("orders", 1, 8))
-    assert wait_for_name(cast("holdfast.Client", client), "orders", None, change=change, as_json=True) == 0
+    assert wait_for_name(cast("tenure.Client", client), "orders", None, change=change, as_json=True) == 0
     assert [holder["token"] for holder in json.loads(capsys.readouterr().out)["holders"]] == ends_with
 
 
 def test_wait_rides_out_a_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that is not up yet: for as long as --timeout says, and then it says what is wrong."""
-    monkeypatch.setattr("holdfast.cli.name_commands.INTERVAL", 0.0)
-    down = holdfast.StoreUnavailable("it is down")
-    comes = cast("holdfast.Client", Scripted(down, down, NameView("orders", 1, 0)))
+    monkeypatch.setattr("tenure.cli.name_commands.INTERVAL", 0.0)
+    down = tenure.StoreUnavailable("it is down")
+    comes = cast("tenure.Client", Scripted(down, down, NameView("orders", 1, 0)))
     assert wait_for_name(comes, "orders", None, change=False, as_json=False) == 0
-    stays = cast("holdfast.Client", Scripted(down))
-    with pytest.raises(holdfast.StoreUnavailable, match="it is down"):
+    stays = cast("tenure.Client", Scripted(down))
+    with pytest.raises(tenure.StoreUnavailable, match="it is down"):
         wait_for_name(stays, "orders", 0.05, change=False, as_json=False)
 
 
 def test_what_a_lock_delay_keeps_is_not_free() -> None:
     """`wait` goes on, and `show` says for how long."""
-    blocked = cast("holdfast.Client", Scripted(NameView("orders", 1, 7, blocked_for=9.0)))
-    with pytest.raises(holdfast.LockTimeout, match=r"is blocked for everyone for 9.0 s by a lock delay after 0 s"):
+    blocked = cast("tenure.Client", Scripted(NameView("orders", 1, 7, blocked_for=9.0)))
+    with pytest.raises(tenure.LockTimeout, match=r"is blocked for everyone for 9.0 s by a lock delay after 0 s"):
         wait_for_name(blocked, "orders", 0, change=True, as_json=False)
 
 
 def test_no_name_of_a_quarantined_store_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """`wait` goes on while the quarantine lasts, and says so if it gives up."""
-    monkeypatch.setattr("holdfast.cli.name_commands.INTERVAL", 0.0)
+    monkeypatch.setattr("tenure.cli.name_commands.INTERVAL", 0.0)
     quarantined = NameView("orders", 1, 7, quarantined_for=9.0)
-    with pytest.raises(holdfast.LockTimeout, match=r"orders may be held: .* grants nothing for 9.0 s after 0 s"):
-        wait_for_name(cast("holdfast.Client", Scripted(quarantined)), "orders", 0, change=True, as_json=False)
+    with pytest.raises(tenure.LockTimeout, match=r"orders may be held: .* grants nothing for 9.0 s after 0 s"):
+        wait_for_name(cast("tenure.Client", Scripted(quarantined)), "orders", 0, change=True, as_json=False)
     looks = Scripted(quarantined, quarantined, NameView("orders", 1, 7))
-    assert wait_for_name(cast("holdfast.Client", looks), "orders", None, change=False, as_json=False) == 0
+    assert wait_for_name(cast("tenure.Client", looks), "orders", None, change=False, as_json=False) == 0
 
 
 def test_wait_ends_with_a_quarantine_that_nobody_began(monkeypatch: pytest.MonkeyPatch) -> None:
     """To look begins no quarantine: what may have been forgotten is over when it was waited for as long."""
     now = [0.0]
-    monkeypatch.setattr("holdfast.cli.name_commands.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("tenure.cli.name_commands.time.monotonic", lambda: now[0])
 
     def sleep(pause: float) -> None:
         now[0] += pause
 
-    monkeypatch.setattr("holdfast.cli.name_commands.time.sleep", sleep)
-    looks = cast("holdfast.Client", Scripted(held_as(7), NameView("orders", 1, 7, quarantined_for=3.0)))
+    monkeypatch.setattr("tenure.cli.name_commands.time.sleep", sleep)
+    looks = cast("tenure.Client", Scripted(held_as(7), NameView("orders", 1, 7, quarantined_for=3.0)))
     assert wait_for_name(looks, "orders", None, change=False, as_json=False) == 0
     assert now[0] == 3.5  # one look while it was held
 
 
-def test_revoke_asks_and_takes_nothing(here: Here, client: holdfast.Client) -> None:
+def test_revoke_asks_and_takes_nothing(here: Here, client: tenure.Client) -> None:
     """The holder is asked and keeps its lease; 1 if nobody is there to be asked."""
     asked = threading.Event()
     with client.lock("orders", on_revoke=lambda _: asked.set()) as lease:
@@ -314,22 +314,20 @@ def test_revoke_asks_and_takes_nothing(here: Here, client: holdfast.Client) -> N
     assert done.status == 0
     assert [(each["name"], each["token"]) for each in json.loads(done.output)] == [("orders", lease.token)]
     free = here("revoke", "orders")
-    assert (free.status, free.output, free.errors) == (1, "", "holdfast: nobody held 'orders'.\n")
+    assert (free.status, free.output, free.errors) == (1, "", "tenure: nobody held 'orders'.\n")
 
 
-def test_release_needs_force(command: Command, client: holdfast.Client, capsys: pytest.CaptureFixture[str]) -> None:
+def test_release_needs_force(command: Command, client: tenure.Client, capsys: pytest.CaptureFixture[str]) -> None:
     """Without --force nothing is released, and the reason is given."""
     with client.lock("orders").acquire() as lease:
         assert run_app(["release", "orders", "--url", command.url]) == 64
         said = capsys.readouterr().err
         assert "--force" in said
-        assert "`holdfast show orders`" in said
+        assert "`tenure show orders`" in said
         lease.check()
 
 
-def test_release_tells_the_victim(
-    command: Command, client: holdfast.Client, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_release_tells_the_victim(command: Command, client: tenure.Client, capsys: pytest.CaptureFixture[str]) -> None:
     """The victim's lease is lost, it is told, and who it was is printed."""
     told = threading.Event()
     lease = client.lock("orders", on_lost=lambda _: told.set()).acquire()
@@ -337,20 +335,20 @@ def test_release_tells_the_victim(
     assert told.wait(TEST_TIMEOUT)
     assert lease.lost
     assert capsys.readouterr().out == f"orders\tthe test\t{lease.token}\n"
-    assert lease.release() is holdfast.Outcome.TAKEN_OVER
+    assert lease.release() is tenure.Outcome.TAKEN_OVER
 
 
-def test_release_by_a_token_takes_it_from_that_holder_only(here: Here, client: holdfast.Client) -> None:
+def test_release_by_a_token_takes_it_from_that_holder_only(here: Here, client: tenure.Client) -> None:
     """Whoever was granted the name since somebody looked keeps it: 1, and nothing is done."""
     with client.lock("orders") as lease:
         other = here("release", "orders", "--token", str(lease.token - 1))
         lease.check()
     assert (other.status, other.output) == (1, "")
-    assert other.errors == f"holdfast: nobody held 'orders' by token {lease.token - 1}.\n"
+    assert other.errors == f"tenure: nobody held 'orders' by token {lease.token - 1}.\n"
     a, b = client.semaphore("gpu", 2).acquire(), client.semaphore("gpu", 2).acquire()
     taken = here("release", "gpu", "--token", str(a.token), "--json")
     assert (taken.status, [each["token"] for each in json.loads(taken.output)]) == (0, [a.token])
-    assert (a.release(), b.release()) == (holdfast.Outcome.TAKEN_OVER, holdfast.Outcome.RELEASED)
+    assert (a.release(), b.release()) == (tenure.Outcome.TAKEN_OVER, tenure.Outcome.RELEASED)
     assert here("release", "gpu", "--token", "0").status == 64
 
 
@@ -358,8 +356,8 @@ def test_the_help_of_release_says_what_it_does(here: Here) -> None:
     """Before anybody takes a lock from a program that is at work."""
     said = " ".join(here("release", "--help").output.split())
     for each in (
-        "`holdfast release NAME --force`",
-        "`holdfast show NAME`",
+        "`tenure release NAME --force`",
+        "`tenure show NAME`",
         "lost at once",
         "without --force or --token nothing",
     ):
@@ -374,7 +372,7 @@ def test_release_of_a_free_name(command: Command, capsys: pytest.CaptureFixture[
 
 def test_a_namespace_is_a_world_of_its_own(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     """Only the names of the namespace are listed, without it."""
-    with holdfast.Client(command.url, namespace="shop") as shop, shop.lock("orders").acquire():
+    with tenure.Client(command.url, namespace="shop") as shop, shop.lock("orders").acquire():
         assert run_app(["ls", "--json", "--namespace", "shop", "--url", command.url]) == 0
         assert json.loads(capsys.readouterr().out)[0]["name"] == "orders"
         assert run_app(["ls", "--json", "--namespace", "bank", "--url", command.url]) == 0
@@ -386,7 +384,7 @@ EVIL = "a\x1b[2J\rb\x9b\u202e\n\x7fc"
 
 def test_nothing_from_outside_moves_the_cursor(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     """Control characters in names and owners are printed as escapes, and markup is printed as it is."""
-    with holdfast.Client(command.url, owner=f"[red]{EVIL}") as client, client.lock(EVIL).acquire():
+    with tenure.Client(command.url, owner=f"[red]{EVIL}") as client, client.lock(EVIL).acquire():
         for arguments in (
             ["ls"],
             ["ls", EVIL[::-1]],
@@ -421,6 +419,6 @@ def test_durations(duration: float, text: str) -> None:
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     """Without a command, help is printed, as a usage error."""
     assert run_app(["--version"]) == 0
-    assert capsys.readouterr().out == f"holdfast {holdfast.__version__}\n"
+    assert capsys.readouterr().out == f"tenure {tenure.__version__}\n"
     assert run_app([]) == 64
     assert "commands:" in capsys.readouterr().out

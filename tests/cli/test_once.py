@@ -1,4 +1,4 @@
-"""`holdfast once`, `holdfast run --done`, `holdfast jobs` and `holdfast job`: what runs, statuses, and what is said."""
+"""`tenure once`, `tenure run --done`, `tenure jobs` and `tenure job`: what runs, statuses, and what is said."""
 
 import json
 import os
@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast.contracts.cells import Cell
-from holdfast.core.cells import Change
-from holdfast.jobs.once import Once
-from holdfast.stores.sqlite.store import SqliteStore
+import tenure
+from tenure.contracts.cells import Cell
+from tenure.core.cells import Change
+from tenure.jobs.once import Once
+from tenure.stores.sqlite.store import SqliteStore
 from tests.cli.conftest import Command, Done, first_line, until
 from tests.servers.redis import RedisServer
 
 Here = Callable[..., Done]
 
-SAY = 'echo "$HOLDFAST_NAME $HOLDFAST_WINDOW $HOLDFAST_ATTEMPT"'
+SAY = 'echo "$TENURE_NAME $TENURE_WINDOW $TENURE_ATTEMPT"'
 
 
 def once(here: Here, *options: str, script: str = "true") -> Done:
@@ -27,9 +27,9 @@ def once(here: Here, *options: str, script: str = "true") -> Done:
     return here("once", "report", *(options or ("--key", "1")), "-c", script)
 
 
-def test_runs_once_and_tells_the_command_what_it_runs(here: Here, client: holdfast.Client) -> None:
+def test_runs_once_and_tells_the_command_what_it_runs(here: Here, client: tenure.Client) -> None:
     """The second call runs nothing, says by whom it is done, and exits with 0."""
-    first = once(here, "--window", "daily", "--owner", "anna", script=f'{SAY}; test "$HOLDFAST_TOKEN" -gt 0')
+    first = once(here, "--window", "daily", "--owner", "anna", script=f'{SAY}; test "$TENURE_TOKEN" -gt 0')
     assert first.status == 0
     name, window, attempt = first.output.split()
     assert (name, attempt) == ("report", "1")
@@ -62,7 +62,7 @@ def test_a_failed_command_is_a_failed_attempt(here: Here) -> None:
     assert "has failed at attempt 2 (signal 15), and no attempt is left" in none_left.errors
 
 
-def test_what_cannot_be_run_has_failed(here: Here, client: holdfast.Client, tmp_path: Path) -> None:
+def test_what_cannot_be_run_has_failed(here: Here, client: tenure.Client, tmp_path: Path) -> None:
     """127, and an attempt that the record shows."""
     assert here("once", "report", "--key", "1", "--", str(tmp_path / "missing")).status == 127
     assert [run.error for run in client.jobs()[0].runs] == ["exit status 127"]
@@ -75,7 +75,7 @@ def test_what_cannot_be_run_has_failed(here: Here, client: holdfast.Client, tmp_
         (("once", "report", "--window", "sometimes", "--", "true"), "'sometimes' is no window"),
         (("once", "report", "--window", "hourly", "--key", "1", "--", "true"), "either"),
         (("once", "report", "--window", "hourly"), "there is no command to run"),
-        (("once", "--window", "hourly", "--", "true"), "See `holdfast once --help`"),
+        (("once", "--window", "hourly", "--", "true"), "See `tenure once --help`"),
         (("once", "one", "two", "--window", "hourly", "--", "true"), "a job has one name"),
         (("once", "report", "--key", "1", "--busy", "maybe", "--", "true"), "busy must be one of"),
         (("once", "report", "--key", "1", "--attempts", "0", "--", "true"), "attempts"),
@@ -103,7 +103,7 @@ def test_processes_that_start_at_once_run_it_once(command: Command, tmp_path: Pa
 
 
 def test_a_killed_run_is_tried_again_but_no_more_often_than_allowed(command: Command, here: Here) -> None:
-    """Neither holdfast nor its command says a word, and the next call takes over when the lease has ended."""
+    """Neither tenure nor its command says a word, and the next call takes over when the lease has ended."""
     options = ("--window", "daily", "--busy", "wait", "--attempts", "2", "--ttl", "3")
     process = command.start("once", "report", *options, "--owner", "ben", "-c", "echo $$; exec sleep 100")
     child = int(first_line(process))
@@ -117,7 +117,7 @@ def test_a_killed_run_is_tried_again_but_no_more_often_than_allowed(command: Com
     assert [(run[0] == "ben", *run[3:]) for run in runs] == [(True, 1, "ben fell silent"), (False, 2, "exit status 1")]
 
 
-def test_a_signal_reaches_the_command_and_ends_the_attempt(command: Command, client: holdfast.Client) -> None:
+def test_a_signal_reaches_the_command_and_ends_the_attempt(command: Command, client: tenure.Client) -> None:
     """The lock is free at once, so that another node can try."""
     process = command.start("once", "report", "--key", "1", "-c", "echo ready; exec sleep 100")
     assert first_line(process) == "ready"
@@ -127,7 +127,7 @@ def test_a_signal_reaches_the_command_and_ends_the_attempt(command: Command, cli
     assert [run.error for run in client.jobs()[0].runs] == ["signal 15"]
 
 
-def test_a_signal_ends_a_wait(command: Command, client: holdfast.Client) -> None:
+def test_a_signal_ends_a_wait(command: Command, client: tenure.Client) -> None:
     """A call that waits for another node leaves no waiter."""
     running = command.start("once", "report", "--key", "1", "-c", "echo ready; exec sleep 100")
     assert first_line(running) == "ready"
@@ -140,8 +140,8 @@ def test_a_signal_ends_a_wait(command: Command, client: holdfast.Client) -> None
     running.wait(60)
 
 
-def test_a_lost_lease_ends_the_command(command: Command, client: holdfast.Client) -> None:
-    """As with `holdfast run`; the attempt has failed."""
+def test_a_lost_lease_ends_the_command(command: Command, client: tenure.Client) -> None:
+    """As with `tenure run`; the attempt has failed."""
     process = command.start("once", "report", "--key", "1", "--attempts", "2", "-c", "echo ready; exec sleep 100")
     assert first_line(process) == "ready"
     client.revoke("job:report:1", force=True)
@@ -183,7 +183,7 @@ def test_a_store_that_does_not_note_the_end_is_told(here: Here, monkeypatch: pyt
     """The command has run, and may run again: 69. If it failed, its own status says more."""
 
     async def silent(*_: object) -> None:
-        raise holdfast.StoreUnavailable("the store did not answer")
+        raise tenure.StoreUnavailable("the store did not answer")
 
     monkeypatch.setattr(Once, "finish", silent)
     done = once(here, script="echo ran")
@@ -243,14 +243,14 @@ def test_an_operator_pauses_resumes_repeats_and_forgets(here: Here) -> None:
     assert here("job", "run", "report").status == 0
     paused = once(here, *hourly, script="echo 3")
     assert (paused.status, paused.output) == (0, "")
-    assert "is paused: `holdfast job resume` lets it run again" in paused.errors
+    assert "is paused: `tenure job resume` lets it run again" in paused.errors
     assert here("jobs").output.split("\t")[2] == "paused"
     assert here("job", "resume", "report").status == 0
     assert once(here, *hourly, script="echo 3").output == "3\n"
     forgotten = here("job", "forget", "report")
     assert (forgotten.status, forgotten.errors) == (
         0,
-        "holdfast: the job 'report' was forgotten: the next call runs it.\n",
+        "tenure: the job 'report' was forgotten: the next call runs it.\n",
     )
     assert here("jobs").output == ""
     assert once(here, *hourly, script="echo 4").output == "4\n"
@@ -276,12 +276,12 @@ def test_one_key_is_repeated(here: Here) -> None:
     unknown = here("job", "run", "report", "--key", "9")
     assert (unknown.status, unknown.errors) == (
         1,
-        "holdfast: no job 'report' has run here for the key 9. See `holdfast jobs`.\n",
+        "tenure: no job 'report' has run here for the key 9. See `tenure jobs`.\n",
     )
     repeated = here("job", "run", "report", "--key", "1")
     assert (repeated.status, repeated.errors) == (
         0,
-        "holdfast: the next call runs the job 'report' again for the key 1.\n",
+        "tenure: the next call runs the job 'report' again for the key 1.\n",
     )
     assert once(here, "--key", "1", script="echo ran").output == "ran\n"
     assert once(here, "--key", "2", script="echo ran").output == ""
@@ -318,7 +318,7 @@ def test_the_timeout_of_the_wait_does_not_bound_the_note_that_it_is_done(
     async def flaky(store: SqliteStore, name: str, *write_it: Any) -> Cell:  # noqa: ANN401 - passed on
         if ran.exists() and not refused:
             refused.append(name)
-            raise holdfast.StoreUnavailable("the store did not answer")
+            raise tenure.StoreUnavailable("the store did not answer")
         return await write(store, name, *write_it)
 
     monkeypatch.setattr(SqliteStore, "write_cell", flaky)

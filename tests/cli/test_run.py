@@ -1,4 +1,4 @@
-"""`holdfast run`: statuses, signals, and what happens on loss."""
+"""`tenure run`: statuses, signals, and what happens on loss."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
+import tenure
 from tests.cli.conftest import TEST_TIMEOUT, Command, Done, first_line, until
 from tests.servers.redis import RedisServer
 
@@ -48,9 +48,9 @@ def test_exits_as_the_command_does(here: Here, script: str, status: int) -> None
     assert here("run", "job", "--", "sh", "-c", script).status == status
 
 
-def test_exports_token_and_name(here: Here, client: holdfast.Client) -> None:
+def test_exports_token_and_name(here: Here, client: tenure.Client) -> None:
     """The command finds its fencing token, and a later run a larger one."""
-    script = 'echo "$HOLDFAST_TOKEN $HOLDFAST_NAME"'
+    script = 'echo "$TENURE_TOKEN $TENURE_NAME"'
     first = here("run", "job", "--", "sh", "-c", script).output.split()
     second = here("run", "job", "--", "sh", "-c", script).output.split()
     assert first[1] == "job"
@@ -61,10 +61,10 @@ def test_exports_token_and_name(here: Here, client: holdfast.Client) -> None:
 def test_a_given_url_reaches_the_command(here: Here, tmp_path: Path) -> None:
     """What the command itself locks, it locks in the same store."""
     url = f"sqlite://{tmp_path}/other.db"
-    assert here("run", "job", "--url", url, "--", "sh", "-c", "echo $HOLDFAST_URL").output.strip() == url
+    assert here("run", "job", "--url", url, "--", "sh", "-c", "echo $TENURE_URL").output.strip() == url
 
 
-def test_what_cannot_be_run(here: Here, tmp_path: Path, client: holdfast.Client) -> None:
+def test_what_cannot_be_run(here: Here, tmp_path: Path, client: tenure.Client) -> None:
     """127: not found; 126: found, and not to be run. Neither leaves the lock held."""
     plain = tmp_path / "plain"
     plain.touch(stat.S_IRUSR)
@@ -91,7 +91,7 @@ def test_errors_are_one_line(here: Here, arguments: list[str], status: int) -> N
     """An error is one line on standard error, with a status of its own, and tells no secret."""
     done = here(*arguments)
     assert done.status == status
-    assert done.errors.startswith("holdfast: ")
+    assert done.errors.startswith("tenure: ")
     assert done.errors.count("\n") == 1
     assert "hidden" not in done.errors
 
@@ -99,9 +99,9 @@ def test_errors_are_one_line(here: Here, arguments: list[str], status: int) -> N
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        (["run", "job", "ls", "-l"], "Write `--` before the command. See `holdfast run --help`."),
-        (["run", "job"], "See `holdfast run --help`."),
-        (["bogus"], "See `holdfast --help`."),
+        (["run", "job", "ls", "-l"], "Write `--` before the command. See `tenure run --help`."),
+        (["run", "job"], "See `tenure run --help`."),
+        (["bogus"], "See `tenure --help`."),
     ],
 )
 def test_a_wrong_call_is_told_where_to_read_on(here: Here, arguments: list[str], hint: str) -> None:
@@ -113,7 +113,7 @@ def test_a_process_exits_with_the_status(command: Command) -> None:
     """A shell sees the same as the tests here, which call a function."""
     done = command.run("bogus")
     assert (done.returncode, done.stdout) == (64, "")
-    assert done.stderr.startswith("holdfast: ")
+    assert done.stderr.startswith("tenure: ")
     assert done.stderr.count("\n") == 1
 
 
@@ -129,7 +129,7 @@ def test_contradicting_options_are_refused(here: Here) -> None:
     [(["--no-wait"], "Leave --no-wait out to wait for it, or see"), (["--timeout", "0.1"], "Wait longer, or see")],
 )
 def test_who_is_not_granted_it_is_told_by_whom_it_is_held(
-    here: Here, client: holdfast.Client, options: list[str], advice: str
+    here: Here, client: tenure.Client, options: list[str], advice: str
 ) -> None:
     """By 75, and what to type to wait for it, or to learn more; the command never runs, and no waiter stays."""
     name = "nightly report"
@@ -137,12 +137,12 @@ def test_who_is_not_granted_it_is_told_by_whom_it_is_held(
         done = here("run", name, *options, "--", "echo", "ran")
         assert (done.status, done.output) == (75, "")
         assert client.inspect(name).waiters == []
-        assert f"held by the test. {advice} `holdfast show '{name}'` for how long it will still be held" in done.errors
+        assert f"held by the test. {advice} `tenure show '{name}'` for how long it will still be held" in done.errors
         shown = here("show", name)
     assert shown.output.startswith("holder\tthe test\t")
 
 
-def test_the_status_of_a_conflict_can_be_chosen(here: Here, client: holdfast.Client) -> None:
+def test_the_status_of_a_conflict_can_be_chosen(here: Here, client: tenure.Client) -> None:
     """As with flock(1), for jobs to which it is no failure."""
     with client.lock("job"):
         assert here("run", "job", "-n", "-E", "0", "--", "false").status == 0
@@ -152,16 +152,16 @@ def test_the_status_of_a_conflict_can_be_chosen(here: Here, client: holdfast.Cli
 
 def test_a_script_is_run_by_the_shell(here: Here) -> None:
     """-c takes a script instead of a command and its arguments."""
-    assert here("run", "job", "-c", 'echo "$HOLDFAST_NAME" | tr a-z A-Z; exit 3') == Done(3, "JOB\n", "")
+    assert here("run", "job", "-c", 'echo "$TENURE_NAME" | tr a-z A-Z; exit 3') == Done(3, "JOB\n", "")
     both = here("run", "job", "-c", "true", "--", "true")
     assert (both.status, both.output) == (64, "")
 
 
-def test_several_names_are_held_at_once(here: Here, client: holdfast.Client) -> None:
+def test_several_names_are_held_at_once(here: Here, client: tenure.Client) -> None:
     """All before `--`; their tokens come in the order in which they were given."""
     names = ["b", "a", "c"]
-    tokens = "import os, holdfast; c = holdfast.Client(); print([c.inspect(n).holders[0].token for n in 'bac'])"
-    done = here("run", *names, "-c", f'echo $HOLDFAST_NAME; echo $HOLDFAST_TOKEN; {sys.executable} -c "{tokens}"')
+    tokens = "import os, tenure; c = tenure.Client(); print([c.inspect(n).holders[0].token for n in 'bac'])"
+    done = here("run", *names, "-c", f'echo $TENURE_NAME; echo $TENURE_TOKEN; {sys.executable} -c "{tokens}"')
     said, given, held = done.output.splitlines()
     assert said.split() == names
     assert given.split() == held.strip("[]").split(", ")
@@ -171,7 +171,7 @@ def test_several_names_are_held_at_once(here: Here, client: holdfast.Client) -> 
     assert here("run", *names, "--", "echo", "ran").output == "ran\n"
 
 
-def test_readers_and_permits(here: Here, client: holdfast.Client) -> None:
+def test_readers_and_permits(here: Here, client: tenure.Client) -> None:
     """--shared lets readers in beside each other, --exclusive nobody; --permits so many."""
     with client.rwlock("data").read():
         assert here("run", "data", "--shared", "--no-wait", "--", "true").status == 0
@@ -203,7 +203,7 @@ def test_kinds_of_locks_contradict_each_other(here: Here, options: list[str]) ->
     assert done.errors.count("\n") == 1
 
 
-def test_an_interrupted_wait_leaves_nothing_behind(command: Command, client: holdfast.Client) -> None:
+def test_an_interrupted_wait_leaves_nothing_behind(command: Command, client: tenure.Client) -> None:
     """A signal ends the wait, and the place in the queue with it."""
     numbers = (signal.SIGTERM, signal.SIGINT)
     with client.lock("job").acquire():
@@ -217,7 +217,7 @@ def test_an_interrupted_wait_leaves_nothing_behind(command: Command, client: hol
 
 
 def test_signals_reach_the_command(command: Command, tmp_path: Path) -> None:
-    """Signals sent to holdfast arrive at the command, and it decides what becomes of them."""
+    """Signals sent to tenure arrive at the command, and it decides what becomes of them."""
     running = command.start("run", "job", "--", "python3", "-c", TRAPPER)
     assert first_line(running) == "ready"
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"):
@@ -226,7 +226,7 @@ def test_signals_reach_the_command(command: Command, tmp_path: Path) -> None:
     assert running.wait(TEST_TIMEOUT) == 5
 
 
-def test_a_command_that_dies_of_a_signal(command: Command, client: holdfast.Client) -> None:
+def test_a_command_that_dies_of_a_signal(command: Command, client: tenure.Client) -> None:
     """SIGTERM ends the command and all it started; the lock is free at once."""
     running = command.start("run", "job", "--ttl", "60", "--", "sh", "-c", "sleep 60 & echo $!; wait")
     started = int(first_line(running))
@@ -236,7 +236,7 @@ def test_a_command_that_dies_of_a_signal(command: Command, client: holdfast.Clie
     assert client.names() == []
 
 
-def test_loss_ends_the_command(command: Command, client: holdfast.Client) -> None:
+def test_loss_ends_the_command(command: Command, client: tenure.Client) -> None:
     """On loss the command is asked to end, may clean up, and the status says what happened."""
     running = command.start(
         "run", "job", "--", "sh", "-c", 'trap "echo bye; exit 0" TERM; echo on; while :; do sleep 0.05; done'
@@ -246,10 +246,10 @@ def test_loss_ends_the_command(command: Command, client: holdfast.Client) -> Non
     output, errors = running.communicate(timeout=TEST_TIMEOUT)
     assert (running.returncode, output) == (76, "bye\n")
     assert str(victim.token) in errors
-    assert sum(line.startswith("holdfast: ") for line in errors.splitlines()) == 1
+    assert sum(line.startswith("tenure: ") for line in errors.splitlines()) == 1
 
 
-def test_loss_kills_a_command_that_stays(command: Command, client: holdfast.Client) -> None:
+def test_loss_kills_a_command_that_stays(command: Command, client: tenure.Client) -> None:
     """After the grace the whole group is killed, also what ignores SIGTERM."""
     script = 'trap "" TERM; (while :; do sleep 0.05; done) & echo $!; while :; do sleep 0.05; done'
     running = command.start("run", "job", "--grace", "0.2", "--", "sh", "-c", script)
@@ -270,14 +270,14 @@ def test_a_quick_command_keeps_the_name_for_min_hold(here: Here) -> None:
     assert here("run", "job", "--no-wait", "--", "true").status == 75
 
 
-def test_an_unfair_command_waits_for_the_holder(here: Here, client: holdfast.Client) -> None:
+def test_an_unfair_command_waits_for_the_holder(here: Here, client: tenure.Client) -> None:
     """--unfair is about the waiters alone."""
     with client.lock("job"):
         assert here("run", "job", "--unfair", "--no-wait", "--", "true").status == 75
     assert here("run", "job", "--unfair", "--no-wait", "--", "true").status == 0
 
 
-def test_a_stopped_holdfast_loses_the_lease(command: Command, client: holdfast.Client) -> None:
+def test_a_stopped_tenure_loses_the_lease(command: Command, client: tenure.Client) -> None:
     """Stopped past the ttl, it finds the lease lost when it runs again, and ends the command."""
     running = command.start("run", "job", "--ttl", "0.3", "--", "sh", "-c", "echo on; exec sleep 60")
     assert first_line(running) == "on"
@@ -288,7 +288,7 @@ def test_a_stopped_holdfast_loses_the_lease(command: Command, client: holdfast.C
 
 
 def test_an_ignored_signal_stays_ignored(command: Command, tmp_path: Path) -> None:
-    """Under nohup, SIGHUP ends neither holdfast nor the command."""
+    """Under nohup, SIGHUP ends neither tenure nor the command."""
     before, go_on = signal.signal(signal.SIGHUP, signal.SIG_IGN), tmp_path / "go on"
     script = f"echo on; while ! [ -e '{go_on}' ]; do sleep 0.02; done; echo still here"
     try:

@@ -1,4 +1,4 @@
-"""What `holdfast schema` prints is what the databases need, and no more."""
+"""What `tenure schema` prints is what the databases need, and no more."""
 
 import sqlite3
 from typing import TYPE_CHECKING, Any
@@ -7,10 +7,10 @@ import psycopg
 import pymysql
 import pytest
 
-import holdfast
-from holdfast.cli.app import run_app
-from holdfast.cli.diagnostics import Status
-from holdfast.fencing.schema import quoted_table
+import tenure
+from tenure.cli.app import run_app
+from tenure.cli.diagnostics import Status
+from tenure.fencing.schema import quoted_table
 
 if TYPE_CHECKING:
     from tests.servers import MariaDbServer, PostgresServer
@@ -26,7 +26,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def guard(connection: Any, table: str) -> None:  # noqa: ANN401 - of any driver
     """Guard a transaction twice, and commit."""
-    with holdfast.Client(f"memory://{table}") as client, client.lock("a name") as lease:
+    with tenure.Client(f"memory://{table}") as client, client.lock("a name") as lease:
         lease.guard(connection, table=table)
         lease.guard(connection, table=table)
         connection.commit()
@@ -67,12 +67,12 @@ def test_a_user_of_mysql_has_what_it_needs(
     """An administrator runs the statements; the user raises fences, and may not delete them."""
     user, prefix = f"app_{space[:12]}", f"p{space[:8]}_"
     mariadb_server.create_user(user, PASSWORD)
-    sql = printed(capsys, "mysql", "--schema", "holdfast", "--prefix", prefix, "--role", user)
+    sql = printed(capsys, "mysql", "--schema", "tenure", "--prefix", prefix, "--role", user)
     for statement in filter(str.strip, sql.split(";\n")):
         mariadb_server.execute(statement)
     host, port = mariadb_server.address
-    connection = pymysql.connect(host=host, port=port, user=user, password=PASSWORD, database="holdfast")
-    guard(connection, f"holdfast.{prefix}fences")
+    connection = pymysql.connect(host=host, port=port, user=user, password=PASSWORD, database="tenure")
+    guard(connection, f"tenure.{prefix}fences")
     with pytest.raises(pymysql.MySQLError, match="denied"):
         connection.cursor().execute(f"DELETE FROM {prefix}fences")  # noqa: S608 - a name of this test
     connection.close()

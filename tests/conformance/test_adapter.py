@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-import holdfast.primitives
-from holdfast import AsyncClient, AsyncLease, Client, Leader, Lease, LeaseLost
-from holdfast.runtimes.threads import drive
-from holdfast.testing.conformance.adapter import Adapter, adapt, async_class_of
+import tenure.primitives
+from tenure import AsyncClient, AsyncLease, Client, Leader, Lease, LeaseLost
+from tenure.runtimes.threads import drive
+from tenure.testing.conformance.adapter import Adapter, adapt, async_class_of
 
 TTL = 20.0
 
@@ -24,8 +24,8 @@ SYNC_ONLY = {"stop"}
 
 def _classes() -> Iterator[type]:
     """Yield the classes of clients, locks and leases, without those that are only bases."""
-    names = [each.name for each in pkgutil.iter_modules(holdfast.primitives.__path__, "holdfast.primitives.")]
-    for name in ("holdfast.client", "holdfast.lease", *names):
+    names = [each.name for each in pkgutil.iter_modules(tenure.primitives.__path__, "tenure.primitives.")]
+    for name in ("tenure.client", "tenure.lease", *names):
         for kind in vars(importlib.import_module(name)).values():
             if isinstance(kind, type) and kind.__module__ == name and not kind.__name__.endswith("Base"):
                 yield kind

@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.contracts.store import StoreSource
-from holdfast.stores.urls import store_source
-from holdfast.testing.conformance import StoreConformance
+from tenure.contracts.store import StoreSource
+from tenure.stores.urls import store_source
+from tenure.testing.conformance import StoreConformance
 from tests.servers import PostgresServer
 
 URL = "postgresql://localhost/?mode=advisory&connections=32"

@@ -2,10 +2,10 @@
 
 import pytest
 
-from holdfast.contracts.store import StoreSource
-from holdfast.stores.memcached.store import CAPABILITIES
-from holdfast.stores.urls import store_source
-from holdfast.testing.conformance import StoreConformance
+from tenure.contracts.store import StoreSource
+from tenure.stores.memcached.store import CAPABILITIES
+from tenure.stores.urls import store_source
+from tenure.testing.conformance import StoreConformance
 from tests.servers import MemcachedServer
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.contracts.store import StoreSource
-from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
-from holdfast.testing.conformance import StoreConformance
+from tenure.contracts.store import StoreSource
+from tenure.stores.memory import MemoryStore, MemoryTable, memory_source
+from tenure.testing.conformance import StoreConformance
 
 
 class TestMemory(StoreConformance):

@@ -8,11 +8,11 @@ import asyncmy
 import pymysql
 import pytest
 
-from holdfast.contracts.store import StoreSource
-from holdfast.stores.mysql import capabilities_of, mysql_source
-from holdfast.stores.mysql.options import MySqlDeployment
-from holdfast.stores.urls import store_source
-from holdfast.testing.conformance import StoreConformance
+from tenure.contracts.store import StoreSource
+from tenure.stores.mysql import capabilities_of, mysql_source
+from tenure.stores.mysql.options import MySqlDeployment
+from tenure.stores.urls import store_source
+from tenure.testing.conformance import StoreConformance
 from tests.conformance.transport import TRANSPORT
 from tests.servers import MariaDbServer
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.contracts.store import StoreSource
-from holdfast.stores.ordered.store import CAPABILITIES
-from holdfast.testing.conformance import StoreConformance
+from tenure.contracts.store import StoreSource
+from tenure.stores.ordered.store import CAPABILITIES
+from tenure.testing.conformance import StoreConformance
 from tests.ordered.model import model_source
 
 

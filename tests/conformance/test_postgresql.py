@@ -5,11 +5,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast.contracts.store import StoreSource
-from holdfast.stores.postgresql import capabilities_of
-from holdfast.stores.postgresql.options import deployment_of
-from holdfast.stores.urls import store_source
-from holdfast.testing.conformance import StoreConformance
+from tenure.contracts.store import StoreSource
+from tenure.stores.postgresql import capabilities_of
+from tenure.stores.postgresql.options import deployment_of
+from tenure.stores.urls import store_source
+from tenure.testing.conformance import StoreConformance
 from tests.conformance.transport import TRANSPORT
 from tests.postgresql.servers import PASSWORD, USER, TlsPostgres, tables_for
 from tests.servers import Certificates, PgBouncer, PostgresServer
@@ -75,7 +75,7 @@ class TestSocket(OtherWay):
 def socket_url(server: PostgresServer) -> str:
     """Return the URL of the socket of a server."""
     host = f"{server.home.folder}&port={server.port}"
-    return f"postgresql://holdfast@/postgres?host={host}"
+    return f"postgresql://tenure@/postgres?host={host}"
 
 
 @pytest.fixture(scope="module")

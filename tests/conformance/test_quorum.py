@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.contracts.store import StoreSource
-from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
-from holdfast.stores.quorum import quorum_source
-from holdfast.stores.quorum.store import capabilities_of
-from holdfast.testing.conformance import StoreConformance
-from holdfast.testing.conformance.check import API_FORMS, Check
-from holdfast.testing.conformance.checks import deadlocks
-from holdfast.testing.conformance.suite import run_check
+from tenure.contracts.store import StoreSource
+from tenure.stores.memory import MemoryStore, MemoryTable, memory_source
+from tenure.stores.quorum import quorum_source
+from tenure.stores.quorum.store import capabilities_of
+from tenure.testing.conformance import StoreConformance
+from tenure.testing.conformance.check import API_FORMS, Check
+from tenure.testing.conformance.checks import deadlocks
+from tenure.testing.conformance.suite import run_check
 
 
 @pytest.fixture

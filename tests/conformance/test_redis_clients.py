@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.contracts.store import StoreSource
-from holdfast.stores.redis.servers.deployment import Rules
-from holdfast.stores.redis.store import capabilities_of
-from holdfast.stores.urls import store_source
-from holdfast.testing.conformance import StoreConformance
+from tenure.contracts.store import StoreSource
+from tenure.stores.redis.servers.deployment import Rules
+from tenure.stores.redis.store import capabilities_of
+from tenure.stores.urls import store_source
+from tenure.testing.conformance import StoreConformance
 from tests.conformance.transport import TRANSPORT
 from tests.redis.servers import clean
 from tests.servers import Cluster, RedisServer, SentinelGroup

@@ -9,16 +9,16 @@ from typing import cast
 
 import pytest
 
-from holdfast import Client, StoreError
-from holdfast.contracts.messages import Queued
-from holdfast.contracts.store import StoreSource
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.sqlite import opening, sqlite_source
-from holdfast.stores.sqlite.database import Database
-from holdfast.stores.sqlite.errors import LockedError
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.conformance import StoreConformance
-from holdfast.testing.conformance.kit import RawClient
+from tenure import Client, StoreError
+from tenure.contracts.messages import Queued
+from tenure.contracts.store import StoreSource
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.sqlite import opening, sqlite_source
+from tenure.stores.sqlite.database import Database
+from tenure.stores.sqlite.errors import LockedError
+from tenure.stores.sqlite.store import SqliteStore
+from tenure.testing.conformance import StoreConformance
+from tenure.testing.conformance.kit import RawClient
 
 
 class TestSqlite(StoreConformance):

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.contracts.messages import Notification, NotificationKind
-from holdfast.contracts.runtime import Runtime
-from holdfast.contracts.store import Store, StoreSource
-from holdfast.stores.memory import MemoryTable, memory_source
-from holdfast.testing.conformance import run_check
+from tenure.contracts.messages import Notification, NotificationKind
+from tenure.contracts.runtime import Runtime
+from tenure.contracts.store import Store, StoreSource
+from tenure.stores.memory import MemoryTable, memory_source
+from tenure.testing.conformance import run_check
 from tests.conformance.transport import TRANSPORT
 
 UNSAID = {"identity", "abandon"}

@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from holdfast.contracts.cells import Cell
-from holdfast.contracts.store import StoreSource
-from holdfast.stores.memory import MemoryStore, MemoryTable
-from holdfast.testing.conformance.check import API_FORMS, Check
-from holdfast.testing.conformance.checks import cells
-from holdfast.testing.conformance.kit import Violation
-from holdfast.testing.conformance.suite import run_check
+from tenure.contracts.cells import Cell
+from tenure.contracts.store import StoreSource
+from tenure.stores.memory import MemoryStore, MemoryTable
+from tenure.testing.conformance.check import API_FORMS, Check
+from tenure.testing.conformance.checks import cells
+from tenure.testing.conformance.kit import Violation
+from tenure.testing.conformance.suite import run_check
 
 
 class IgnoresTheVersion(MemoryStore):

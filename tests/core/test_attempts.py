@@ -2,11 +2,11 @@
 
 import pytest
 
-from holdfast import AsyncClient, LockTimeout
-from holdfast.contracts.deadlines import micros
-from holdfast.contracts.messages import Notification, NotificationKind
-from holdfast.runtimes import clocks
-from holdfast.stores.memory import memory_source
+from tenure import AsyncClient, LockTimeout
+from tenure.contracts.deadlines import micros
+from tenure.contracts.messages import Notification, NotificationKind
+from tenure.runtimes import clocks
+from tenure.stores.memory import memory_source
 from tests import virtual
 from tests.hazards.helpers import disturbed
 

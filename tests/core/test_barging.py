@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncClient, Client, UsageError
-from holdfast.primitives.options import PlainLockOptions
-from holdfast.stores.memcached.store import CAPABILITIES as MEMCACHED
-from holdfast.stores.memory import memory_source
-from holdfast.stores.ordered.store import CAPABILITIES as ORDERED
-from holdfast.stores.sql.sessions import CAPABILITIES as SESSIONS
+from tenure import AsyncClient, Client, UsageError
+from tenure.primitives.options import PlainLockOptions
+from tenure.stores.memcached.store import CAPABILITIES as MEMCACHED
+from tenure.stores.memory import memory_source
+from tenure.stores.ordered.store import CAPABILITIES as ORDERED
+from tenure.stores.sql.sessions import CAPABILITIES as SESSIONS
 from tests import virtual
 
 HOLD = 0.004

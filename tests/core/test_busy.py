@@ -6,9 +6,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from holdfast import AsyncClient, Client, LockTimeout, UsageError
-from holdfast.contracts.store import StoreSource
-from holdfast.stores.memory import MemoryTable, memory_source
+from tenure import AsyncClient, Client, LockTimeout, UsageError
+from tenure.contracts.store import StoreSource
+from tenure.stores.memory import MemoryTable, memory_source
 from tests.hazards.helpers import TEST_TIMEOUT, eventually
 
 

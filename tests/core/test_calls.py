@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from tenure import (
     AsyncClient,
     BlockedEventLoop,
     Client,
-    HoldfastError,
     Lease,
     LeaseLost,
     LeaseState,
@@ -24,10 +23,11 @@ from holdfast import (
     Stop,
     Stopped,
     StoreUnavailable,
+    TenureError,
     UnknownArgument,
 )
-from holdfast.runtimes.threads import drive
-from holdfast.stores.memory import MemoryTable, memory_source
+from tenure.runtimes.threads import drive
+from tenure.stores.memory import MemoryTable, memory_source
 from tests import virtual
 from tests.core.test_losses import Broken
 from tests.hazards.helpers import TEST_TIMEOUT, disturbed, eventually
@@ -498,7 +498,7 @@ def test_waiting_threads_are_told_to_stop(kind: str, where: str) -> None:
         def wait(stop: Stop) -> None:
             try:
                 ended.append(WAITS[kind](client, stop))
-            except HoldfastError as error:
+            except TenureError as error:
                 ended.append(error)
 
         threads = [threading.Thread(target=wait, args=[each]) for each in (stop, stop, stop, other)]

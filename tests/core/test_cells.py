@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from holdfast import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.contracts.cells import LARGEST_CELL, Cell
-from holdfast.core import cells
-from holdfast.core.access import Settings
-from holdfast.core.cells import Cells, Change
-from holdfast.core.session import Session
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.memory import MemoryStore, MemoryTable
+from tenure import OutcomeUnknown, StoreError, StoreUnavailable
+from tenure.contracts.cells import LARGEST_CELL, Cell
+from tenure.core import cells
+from tenure.core.access import Settings
+from tenure.core.cells import Cells, Change
+from tenure.core.session import Session
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.memory import MemoryStore, MemoryTable
 
 
 def add(by: int) -> Callable[[Any, int], Change]:

@@ -8,14 +8,14 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast import AsyncClient, AsyncLease, Client, Lease, LeaseLost, UsageError
-from holdfast.contracts.deadlines import DRIFT
-from holdfast.contracts.messages import AdjustRequest, ReleaseRequest, RenewReply
-from holdfast.contracts.runtime import Runtime
-from holdfast.contracts.store import StoreSource
-from holdfast.errors import StoreUnavailable
-from holdfast.outcome import Outcome
-from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
+from tenure import AsyncClient, AsyncLease, Client, Lease, LeaseLost, UsageError
+from tenure.contracts.deadlines import DRIFT
+from tenure.contracts.messages import AdjustRequest, ReleaseRequest, RenewReply
+from tenure.contracts.runtime import Runtime
+from tenure.contracts.store import StoreSource
+from tenure.errors import StoreUnavailable
+from tenure.outcome import Outcome
+from tenure.stores.memory import MemoryStore, MemoryTable, memory_source
 from tests import virtual
 from tests.hazards.helpers import TEST_TIMEOUT, soon
 
@@ -179,7 +179,7 @@ def test_an_on_revoke_callback_that_raises_is_logged(table: MemoryTable, caplog:
         heard = threading.Event()
         lease = client.lock("name", on_revoke=lambda _lease: 1 / 0).acquire()
         lease.on_revoke(lambda _lease: heard.set())
-        with caplog.at_level(logging.ERROR, logger="holdfast"):
+        with caplog.at_level(logging.ERROR, logger="tenure"):
             client.revoke("name")
             assert heard.wait(TEST_TIMEOUT)
         assert "on_revoke" in caplog.text

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast import Client, UsageError
-from holdfast.contracts.runtime import Runtime
-from holdfast.contracts.store import Store
+from tenure import Client, UsageError
+from tenure.contracts.runtime import Runtime
+from tenure.contracts.store import Store
 
 PATIENCE = 20.0
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import Client, DeadlockDetected, Outcome, Wait
-from holdfast.contracts.messages import AcquireRequest, HolderView, NameView, Queued, Reply, WaiterView
-from holdfast.contracts.runtime import Runtime
-from holdfast.contracts.store import StoreSource
-from holdfast.core.deadlocks import circle_through, circles, waits
-from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
+from tenure import Client, DeadlockDetected, Outcome, Wait
+from tenure.contracts.messages import AcquireRequest, HolderView, NameView, Queued, Reply, WaiterView
+from tenure.contracts.runtime import Runtime
+from tenure.contracts.store import StoreSource
+from tenure.core.deadlocks import circle_through, circles, waits
+from tenure.stores.memory import MemoryStore, MemoryTable, memory_source
 from tests.hazards.helpers import TEST_TIMEOUT, eventually
 
 PAIRS = st.sets(st.tuples(st.sampled_from("abcdef"), st.sampled_from("abcdef")))

@@ -7,24 +7,24 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from tenure import (
     AsyncClient,
     Client,
-    HoldfastError,
     LeaseLost,
     LockEvent,
     LockTimeout,
     OutcomeUnknown,
     StoreError,
     StoreUnavailable,
+    TenureError,
 )
-from holdfast.contracts.messages import Busy
-from holdfast.errors import Wait
-from holdfast.escaping import MOST, escape, shown
-from holdfast.stores.memory import MemoryTable, memory_source
-from holdfast.stores.quorum.votes import say
-from holdfast.stores.redis.links.errors import to_store_error
-from holdfast.stores.redis.links.link import RedisAddress, ReplyError
+from tenure.contracts.messages import Busy
+from tenure.errors import Wait
+from tenure.escaping import MOST, escape, shown
+from tenure.stores.memory import MemoryTable, memory_source
+from tenure.stores.quorum.votes import say
+from tenure.stores.redis.links.errors import to_store_error
+from tenure.stores.redis.links.link import RedisAddress, ReplyError
 from tests import virtual
 from tests.core.test_losses import Broken
 from tests.hazards.helpers import disturbed
@@ -130,7 +130,7 @@ def fail(error: LeaseLost) -> None:
 
 async def error_of(work: Coroutine[Any, Any, object]) -> str:
     """Return the text of an error and its notes."""
-    with pytest.raises(HoldfastError) as caught:
+    with pytest.raises(TenureError) as caught:
         await work
     return str(caught.value)
 

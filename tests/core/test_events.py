@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from holdfast import AsyncClient, Client, EventKind, LockEvent, LockTimeout
+from tenure import AsyncClient, Client, EventKind, LockEvent, LockTimeout
 from tests import virtual
 from tests.hazards.helpers import TEST_TIMEOUT, eventually
 
@@ -127,7 +127,7 @@ def test_a_listener_that_fails_is_logged(caplog: pytest.LogCaptureFixture, error
     def fail(event: LockEvent) -> None:
         raise error(event.name)
 
-    with caplog.at_level(logging.ERROR, "holdfast"), Client("memory://", on_event=fail) as client:
+    with caplog.at_level(logging.ERROR, "tenure"), Client("memory://", on_event=fail) as client:
         client.lock("name").acquire().release()
     assert "on_event" in caplog.text
 

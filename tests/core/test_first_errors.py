@@ -10,9 +10,9 @@ from typing import cast
 
 import pytest
 
-from holdfast import AsyncClient, Client, LockTimeout, StoreError, UsageError
-from holdfast.stores.memory import MemoryTable, memory_source
-from holdfast.stores.sqlite import sqlite_source
+from tenure import AsyncClient, Client, LockTimeout, StoreError, UsageError
+from tenure.stores.memory import MemoryTable, memory_source
+from tenure.stores.sqlite import sqlite_source
 
 
 @pytest.mark.parametrize("url", ["locks.db", "/var/lib/locks.db", "./locks.db"])
@@ -121,8 +121,8 @@ def test_an_empty_url_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """With an empty variable of a deployment, each machine would otherwise lock in a local file of its own."""
     with pytest.raises(UsageError, match="is empty"):
         Client("")
-    monkeypatch.setenv("HOLDFAST_URL", "")
-    with pytest.raises(UsageError, match="HOLDFAST_URL unset"):
+    monkeypatch.setenv("TENURE_URL", "")
+    with pytest.raises(UsageError, match="TENURE_URL unset"):
         Client()
 
 
@@ -133,7 +133,7 @@ def test_a_missing_library_is_named_with_its_extra(missing: str) -> None:
     code = f"""
 import sys
 sys.modules[{missing!r}] = None
-from holdfast import Client, UsageError
+from tenure import Client, UsageError
 with Client(quorum=["memory://a", "memory://b", "memory://c"]) as client, client.lock("name"):
     pass
 for url in {urls!r}:
@@ -143,7 +143,7 @@ for url in {urls!r}:
         print(error)
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    advice = f"the Redis store needs {missing}, which is not installed: pip install 'holdfast[redis]'"
+    advice = f"the Redis store needs {missing}, which is not installed: pip install 'tenure[redis]'"
     assert said.stdout.splitlines() == [advice] * len(urls)
 
 

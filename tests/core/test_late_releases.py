@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from holdfast import AsyncClient, Client, LockTimeout, Outcome, StoreUnavailable
-from holdfast.contracts.messages import NotGranted, ReleaseRequest, WithdrawRequest
-from holdfast.contracts.store import StoreSource
-from holdfast.errors import StoreError
-from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
+from tenure import AsyncClient, Client, LockTimeout, Outcome, StoreUnavailable
+from tenure.contracts.messages import NotGranted, ReleaseRequest, WithdrawRequest
+from tenure.contracts.store import StoreSource
+from tenure.errors import StoreError
+from tenure.stores.memory import MemoryStore, MemoryTable, memory_source
 from tests.hazards.helpers import eventually
 
 TTL = 60.0

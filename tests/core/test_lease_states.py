@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import AsyncClient
-from holdfast.contracts.deadlines import NEVER
-from holdfast.contracts.messages import AcquireRequest
-from holdfast.core import lease as module
-from holdfast.core.lease import EXPIRED, TRANSITIONS, CoreLease, LeaseEvent, LeaseState
-from holdfast.errors import StoreUnavailable
-from holdfast.outcome import Outcome
+from tenure import AsyncClient
+from tenure.contracts.deadlines import NEVER
+from tenure.contracts.messages import AcquireRequest
+from tenure.core import lease as module
+from tenure.core.lease import EXPIRED, TRANSITIONS, CoreLease, LeaseEvent, LeaseState
+from tenure.errors import StoreUnavailable
+from tenure.outcome import Outcome
 from tests import virtual
 
 SECOND = 1_000_000

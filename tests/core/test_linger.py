@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncClient, AsyncLock, Client, LeaseLost, LeaseState, LockTimeout, Outcome
-from holdfast.contracts.messages import Notification, NotificationKind
-from holdfast.contracts.store import StoreSource
-from holdfast.core.background_releases import WORKERS
-from holdfast.errors import StoreUnavailable, UsageError
-from holdfast.stores.memory import MemoryTable, memory_source
+from tenure import AsyncClient, AsyncLock, Client, LeaseLost, LeaseState, LockTimeout, Outcome
+from tenure.contracts.messages import Notification, NotificationKind
+from tenure.contracts.store import StoreSource
+from tenure.core.background_releases import WORKERS
+from tenure.errors import StoreUnavailable, UsageError
+from tenure.stores.memory import MemoryTable, memory_source
 from tests import virtual
 from tests.core.test_local_queue import counting, lined_up
 from tests.hazards.helpers import TEST_TIMEOUT, disturbed, eventually, soon
@@ -452,7 +452,7 @@ def test_releases_that_are_cancelled_do_not_keep_later_ones() -> None:
             for number in range(WORKERS):
                 await (await here.lock(f"name {number}", linger=1000).acquire()).release()
             here.session().local_queues.end_all_lingering()
-            tasks = [task for task in asyncio.all_tasks() if task.get_name() == "holdfast-release"]
+            tasks = [task for task in asyncio.all_tasks() if task.get_name() == "tenure-release"]
             assert len(tasks) == WORKERS
             for task in tasks:
                 task.cancel()

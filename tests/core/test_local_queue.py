@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncClient, AsyncLease, AsyncLock, Client, Lease, LeaseLost, LeaseState, LockTimeout, Outcome
-from holdfast.contracts.deadlines import NEVER
-from holdfast.contracts.messages import AcquireRequest, Notification, NotificationKind, ReleaseRequest, Reply
-from holdfast.contracts.runtime import Runtime
-from holdfast.contracts.store import StoreSource
-from holdfast.core.lease import REFUSED
-from holdfast.core.local_queue import LocalQueues
-from holdfast.errors import StoreUnavailable, UsageError
-from holdfast.runtimes import clocks
-from holdfast.runtimes.threads import ThreadEvent
-from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
+from tenure import AsyncClient, AsyncLease, AsyncLock, Client, Lease, LeaseLost, LeaseState, LockTimeout, Outcome
+from tenure.contracts.deadlines import NEVER
+from tenure.contracts.messages import AcquireRequest, Notification, NotificationKind, ReleaseRequest, Reply
+from tenure.contracts.runtime import Runtime
+from tenure.contracts.store import StoreSource
+from tenure.core.lease import REFUSED
+from tenure.core.local_queue import LocalQueues
+from tenure.errors import StoreUnavailable, UsageError
+from tenure.runtimes import clocks
+from tenure.runtimes.threads import ThreadEvent
+from tenure.stores.memory import MemoryStore, MemoryTable, memory_source
 from tests import virtual
 from tests.hazards.helpers import TEST_TIMEOUT, disturbed, eventually, soon
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import AsyncClient, Client, Fence, LeaseLost, LockTimeout, Outcome, StaleTokenError, UsageError
-from holdfast.contracts.limits import LONGEST
-from holdfast.stores.memory import MemoryTable, memory_source
+import tenure
+from tenure import AsyncClient, Client, Fence, LeaseLost, LockTimeout, Outcome, StaleTokenError, UsageError
+from tenure.contracts.limits import LONGEST
+from tenure.stores.memory import MemoryTable, memory_source
 
 
 @pytest.fixture
@@ -175,14 +175,14 @@ def test_a_timeout_that_cannot_be_right_is_refused(client: Client, value: Any) -
 
 
 def test_errors_are_one_tree() -> None:
-    """Every error is a HoldfastError, and what the standard library would call it."""
-    errors = [each for each in vars(holdfast).values() if isinstance(each, type) and issubclass(each, Exception)]
+    """Every error is a TenureError, and what the standard library would call it."""
+    errors = [each for each in vars(tenure).values() if isinstance(each, type) and issubclass(each, Exception)]
     assert len(errors) >= 9
-    assert all(issubclass(each, holdfast.HoldfastError | Warning) for each in errors)
-    assert issubclass(holdfast.BlockedEventLoop, RuntimeWarning)
+    assert all(issubclass(each, tenure.TenureError | Warning) for each in errors)
+    assert issubclass(tenure.BlockedEventLoop, RuntimeWarning)
     assert issubclass(LockTimeout, TimeoutError)
     assert issubclass(UsageError, ValueError)
-    assert issubclass(holdfast.OutcomeUnknown, holdfast.StoreUnavailable)
+    assert issubclass(tenure.OutcomeUnknown, tenure.StoreUnavailable)
 
 
 def test_an_outcome_tells_whether_the_lease_was_kept() -> None:

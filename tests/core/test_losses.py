@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from holdfast import (
+from tenure import (
     AsyncClient,
     AsyncLease,
     Client,
@@ -16,8 +16,8 @@ from holdfast import (
     StoreError,
     StoreUnavailable,
 )
-from holdfast.core.lease import EXPIRED
-from holdfast.stores.memory import MemoryTable, memory_source
+from tenure.core.lease import EXPIRED
+from tenure.stores.memory import MemoryTable, memory_source
 from tests import virtual
 from tests.hazards.helpers import disturbed
 

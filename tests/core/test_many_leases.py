@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncClient, Client, StoreUnavailable
-from holdfast.core import release_all as closing_module
-from holdfast.core.access import StoreAccess
-from holdfast.core.lease import CoreLease
-from holdfast.core.release_all import Closing, Release
-from holdfast.core.renewer import BATCH, Renewer
-from holdfast.outcome import Outcome
+from tenure import AsyncClient, Client, StoreUnavailable
+from tenure.core import release_all as closing_module
+from tenure.core.access import StoreAccess
+from tenure.core.lease import CoreLease
+from tenure.core.release_all import Closing, Release
+from tenure.core.renewer import BATCH, Renewer
+from tenure.outcome import Outcome
 from tests import virtual
 from tests.hazards.helpers import disturbed
 
@@ -31,7 +31,7 @@ def calls_to_keep(leases: int) -> float:
 
     def count(frame: FrameType, event: str, _argument: object) -> None:
         nonlocal calls
-        calls += event == "call" and "holdfast/core" in frame.f_code.co_filename
+        calls += event == "call" and "tenure/core" in frame.f_code.co_filename
 
     async def main() -> None:
         async with AsyncClient(store=virtual.source()) as client:
@@ -239,7 +239,7 @@ def test_a_wrong_close_is_found(
 
 def test_a_close_that_releases_one_after_another_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted bug: no other thread helps."""
-    monkeypatch.setattr("holdfast.core.release_all.HELPERS", 0)
+    monkeypatch.setattr("tenure.core.release_all.HELPERS", 0)
     with pytest.raises(AssertionError):
         test_closing_in_asyncio_releases_all()
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncClient, Client, StoreError, StoreUnavailable
-from holdfast.contracts.messages import Notification
-from holdfast.contracts.runtime import Runtime
-from holdfast.contracts.store import StoreSource
-from holdfast.core.access import OPENING
-from holdfast.runtimes.threads import drive
-from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
+from tenure import AsyncClient, Client, StoreError, StoreUnavailable
+from tenure.contracts.messages import Notification
+from tenure.contracts.runtime import Runtime
+from tenure.contracts.store import StoreSource
+from tenure.core.access import OPENING
+from tenure.runtimes.threads import drive
+from tenure.stores.memory import MemoryStore, MemoryTable, memory_source
 from tests import virtual
 from tests.etcd.scenes import Meanwhile
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.contracts.owner_metadata import SEPARATOR, OwnerMetadata, read_metadata
+from tenure.contracts.owner_metadata import SEPARATOR, OwnerMetadata, read_metadata
 
 NAMES = st.text(st.characters(exclude_characters=SEPARATOR, exclude_categories=["Cs"]), min_size=1)
 

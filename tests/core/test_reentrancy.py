@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncClient, Client, Lease, LeaseLost, LeaseState, LockTimeout, Outcome, SelfDeadlock
-from holdfast.stores.memory import MemoryTable, memory_source
+from tenure import AsyncClient, Client, Lease, LeaseLost, LeaseState, LockTimeout, Outcome, SelfDeadlock
+from tenure.stores.memory import MemoryTable, memory_source
 from tests import virtual
 from tests.hazards.helpers import TEST_TIMEOUT, eventually, soon
 

@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast import AsyncClient, LeaseLost, StoreUnavailable
-from holdfast.contracts.messages import Notification, NotificationKind
-from holdfast.core.lease import CoreLease
-from holdfast.core.notifications import GAP_SPREAD, Notifications
-from holdfast.core.renewer import Renewer
-from holdfast.core.session import ASKED_AGAIN_FOR
-from holdfast.runtimes import clocks
+from tenure import AsyncClient, LeaseLost, StoreUnavailable
+from tenure.contracts.messages import Notification, NotificationKind
+from tenure.core.lease import CoreLease
+from tenure.core.notifications import GAP_SPREAD, Notifications
+from tenure.core.renewer import Renewer
+from tenure.core.session import ASKED_AGAIN_FOR
+from tenure.runtimes import clocks
 from tests import virtual
 from tests.hazards.helpers import disturbed
 

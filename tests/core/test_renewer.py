@@ -7,11 +7,11 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from holdfast import AsyncClient, Client, LeaseLost, Outcome, UsageError
-from holdfast.core.renewer import Renewer
-from holdfast.runtimes import clocks
-from holdfast.runtimes.tasks import BodyGuard
-from holdfast.stores.memory import MemoryTable, memory_source
+from tenure import AsyncClient, Client, LeaseLost, Outcome, UsageError
+from tenure.core.renewer import Renewer
+from tenure.runtimes import clocks
+from tenure.runtimes.tasks import BodyGuard
+from tenure.stores.memory import MemoryTable, memory_source
 from tests import virtual
 from tests.hazards.helpers import TEST_TIMEOUT, disturbed, eventually, soon
 
@@ -30,7 +30,7 @@ class Counting:
 
 def renewers() -> list[threading.Thread]:
     """Return the threads of renewers."""
-    return [each for each in threading.enumerate() if each.name == "holdfast-renewer"]
+    return [each for each in threading.enumerate() if each.name == "tenure-renewer"]
 
 
 def test_many_leases_are_renewed_in_few_requests() -> None:
@@ -98,7 +98,7 @@ def test_renewals_are_spread() -> None:
 
 def test_an_error_in_a_callback_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """A callback that raises is logged, and stops neither the other callbacks nor the renewer."""
-    with Client(store=memory_source(MemoryTable())) as client, caplog.at_level(logging.ERROR, "holdfast"):
+    with Client(store=memory_source(MemoryTable())) as client, caplog.at_level(logging.ERROR, "tenure"):
         told: list[LeaseLost] = []
 
         def fail(_error: LeaseLost) -> None:

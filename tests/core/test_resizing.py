@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncClient, AsyncLease, UsageError
-from holdfast.contracts.messages import AcquireRequest, Reply
-from holdfast.core.session import Session
-from holdfast.core.spec import LockSpec
-from holdfast.table.state import NameState, Queue
-from holdfast.table.step import Step
+from tenure import AsyncClient, AsyncLease, UsageError
+from tenure.contracts.messages import AcquireRequest, Reply
+from tenure.core.session import Session
+from tenure.core.spec import LockSpec
+from tenure.table.state import NameState, Queue
+from tenure.table.step import Step
 from tests import virtual
 
 TTL = 3600.0

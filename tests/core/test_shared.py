@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncClient, Client, LockTimeout, UsageError
-from holdfast.contracts.limits import EVERYBODY
-from holdfast.contracts.store import StoreSource
-from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
+from tenure import AsyncClient, Client, LockTimeout, UsageError
+from tenure.contracts.limits import EVERYBODY
+from tenure.contracts.store import StoreSource
+from tenure.stores.memory import MemoryStore, MemoryTable, memory_source
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast import AsyncClient, Client, LeaseLost
+from tenure import AsyncClient, Client, LeaseLost
 from tests import virtual
 
 

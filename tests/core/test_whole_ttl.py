@@ -5,14 +5,14 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast import AsyncClient
-from holdfast.contracts.store import StoreSource
-from holdfast.stores.memory import MemoryTable, memory_source
-from holdfast.stores.quorum import store as quorums
-from holdfast.stores.redis.servers.deployment import Rules
-from holdfast.stores.redis.store import RedisStore, capabilities_of
 from simulation.redis.direct import DirectDeployment
 from simulation.redis.server import Server
+from tenure import AsyncClient
+from tenure.contracts.store import StoreSource
+from tenure.stores.memory import MemoryTable, memory_source
+from tenure.stores.quorum import store as quorums
+from tenure.stores.redis.servers.deployment import Rules
+from tenure.stores.redis.store import RedisStore, capabilities_of
 from tests import virtual
 from tests.hazards.helpers import disturbed
 

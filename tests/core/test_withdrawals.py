@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncClient, Client, LeaseLost
-from holdfast.contracts.messages import ReleaseRequest
-from holdfast.contracts.store import StoreSource
-from holdfast.core.lease import CoreLease
-from holdfast.outcome import Outcome
-from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
+from tenure import AsyncClient, Client, LeaseLost
+from tenure.contracts.messages import ReleaseRequest
+from tenure.contracts.store import StoreSource
+from tenure.core.lease import CoreLease
+from tenure.outcome import Outcome
+from tenure.stores.memory import MemoryStore, MemoryTable, memory_source
 from tests.hazards.helpers import TEST_TIMEOUT, eventually
 
 KINDS: dict[str, Callable[[Any], Any]] = {

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import holdfast.demo
-from holdfast.cli.app import run_app
-from holdfast.demo.logs import make_up
-from holdfast.demo.record import SharedRecord
-from holdfast.demo.tally import Tally
+import tenure.demo
+from tenure.cli.app import run_app
+from tenure.demo.logs import make_up
+from tenure.demo.record import SharedRecord
+from tenure.demo.tally import Tally
 from tests.cli.conftest import TEST_TIMEOUT, Command, until
 
 REAL = Path(__file__).parents[2] / ".." / "shared" / "data" / "access.log"
@@ -41,11 +41,11 @@ def test_the_demo_is_exact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_it_runs_as_a_module(tmp_path: Path, log: Path) -> None:
-    """`python -m holdfast.demo` does without the command; every name in the log is printed on one line."""
+    """`python -m tenure.demo` does without the command; every name in the log is printed on one line."""
     out = tmp_path / "out\nside"
     arguments = [str(log), "--workers", "3", "--out", str(out)]
     demo = subprocess.run(
-        [sys.executable, "-m", "holdfast.demo", *arguments], check=False, capture_output=True, text=True
+        [sys.executable, "-m", "tenure.demo", *arguments], check=False, capture_output=True, text=True
     )
     assert (demo.returncode, demo.stderr) == (0, "")
     assert "Exact under the lock" in demo.stdout
@@ -55,15 +55,15 @@ def test_it_runs_as_a_module(tmp_path: Path, log: Path) -> None:
 
 
 def test_it_uses_nothing_but_the_public_api() -> None:
-    """It is an example: of Holdfast it imports `holdfast` alone."""
-    for path in Path(holdfast.demo.__path__[0]).glob("*.py"):
+    """It is an example: of Tenure it imports `tenure` alone."""
+    for path in Path(tenure.demo.__path__[0]).glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom):
                 assert node.level == 0
                 package, _, rest = (node.module or "").partition(".")
-                assert package != "holdfast" or rest.partition(".")[0] in {"", "demo"}, path.name
+                assert package != "tenure" or rest.partition(".")[0] in {"", "demo"}, path.name
             elif isinstance(node, ast.Import):
-                assert not any(alias.name.startswith("holdfast.") for alias in node.names), path.name
+                assert not any(alias.name.startswith("tenure.") for alias in node.names), path.name
 
 
 def test_a_wrong_count_is_found(
@@ -116,7 +116,7 @@ def test_an_interrupted_demo_leaves_no_process(
     demo.send_signal(number)
     assert demo.wait(TEST_TIMEOUT) == 128 + number
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
-    assert not list(tmp_path.glob("holdfast-*"))
+    assert not list(tmp_path.glob("tenure-*"))
 
 
 def _workers_of(pid: int) -> list[int]:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.demo.record import SharedRecord
-from holdfast.demo.tally import Tally
-from holdfast.errors import StaleTokenError
+from tenure.demo.record import SharedRecord
+from tenure.demo.tally import Tally
+from tenure.errors import StaleTokenError
 
 
 @pytest.fixture

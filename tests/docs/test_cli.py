@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.cli import output
-from holdfast.cli.app import ALL, run_app
-from holdfast.cli.diagnostics import Status
-from holdfast.contracts.messages import HolderView, NameView, WaiterView
+import tenure
+from tenure.cli import output
+from tenure.cli.app import ALL, run_app
+from tenure.cli.diagnostics import Status
+from tenure.contracts.messages import HolderView, NameView, WaiterView
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 TEXT = PAGE.read_text("utf-8")
@@ -29,7 +29,7 @@ def test_every_script_prints_what_follows_it(shell: str, script: str, told: str,
         [shell, "-eu", "-c", script],
         env={
             **os.environ,
-            "HOLDFAST_URL": f"sqlite://{tmp_path}/locks.db",
+            "TENURE_URL": f"sqlite://{tmp_path}/locks.db",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         },
         capture_output=True,
@@ -65,7 +65,7 @@ def test_every_field_of_json_is_documented() -> None:
 def test_every_command_is_documented(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """On the page, and in its own help with the statuses that it exits with."""
     first, *second = command.split()
-    assert f"`holdfast {command}" in TEXT or f"`{second[0]}`" in TEXT.partition(f"`holdfast {first} ")[2]
+    assert f"`tenure {command}" in TEXT or f"`{second[0]}`" in TEXT.partition(f"`tenure {first} ")[2]
     assert run_app([first, *second, "--help"]) == 0
     assert "Exits with" in " ".join(capsys.readouterr().out.split())
 
@@ -79,7 +79,7 @@ def test_every_link_leads_somewhere() -> None:
 def test_json_is_what_the_page_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a command that names several things, a list."""
     url = f"sqlite://{tmp_path}/locks.db"
-    with holdfast.Client(url) as client, client.lock("orders"):
+    with tenure.Client(url) as client, client.lock("orders"):
         for arguments in (["ls"], ["show", "orders"], ["revoke", "orders"], ["wait", "other"]):
             assert run_app([*arguments, "--json", "--url", url]) == 0
             found = json.loads(capsys.readouterr().out)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
+import tenure
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def run(command: list[str], url: str) -> subprocess.CompletedProcess[str]:
     """Run an example as a user would, with the command of this environment on the PATH."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = os.environ | {"HOLDFAST_URL": url, "PATH": path}
+    environment = os.environ | {"TENURE_URL": url, "PATH": path}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -32,7 +32,7 @@ def test_one_at_a_time_runs_once_at_a_time(tmp_path: Path) -> None:
     url = f"sqlite://{tmp_path}/locks.db"
     script = ["sh", str(EXAMPLES / "one_at_a_time.sh")]
     assert "writing the report, with fencing token" in run(script, url).stdout
-    with holdfast.Client(url) as client, client.lock("nightly-report"):
+    with tenure.Client(url) as client, client.lock("nightly-report"):
         busy = run(script, url)
     assert (busy.returncode, busy.stdout) == (0, "the report is being written elsewhere\n")
 

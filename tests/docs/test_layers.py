@@ -31,7 +31,7 @@ ALLOWED = allowed((ROOT / "ARCHITECTURE.md").read_text("utf-8"))
 def modules() -> dict[str, Path]:
     """Return all modules of the package, by their names."""
     found: dict[str, Path] = {}
-    for path in sorted((SOURCE / "holdfast").rglob("*.py")):
+    for path in sorted((SOURCE / "tenure").rglob("*.py")):
         parts = path.relative_to(SOURCE).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
@@ -92,34 +92,34 @@ def wrong(edges: Edges) -> list[str]:
 
 
 @functools.cache
-def edges_of_holdfast() -> Edges:
+def edges_of_tenure() -> Edges:
     """Return which modules of the package each of them imports."""
     return imports({name: path.read_text("utf-8") for name, path in modules().items()})
 
 
 def test_each_package_imports_only_what_it_may() -> None:
     """As the table in ARCHITECTURE.md says."""
-    assert wrong(edges_of_holdfast()) == []
+    assert wrong(edges_of_tenure()) == []
 
 
 def test_no_modules_import_each_other() -> None:
     """No circle, imports for type checking and in functions included."""
-    assert circle(edges_of_holdfast()) == []
+    assert circle(edges_of_tenure()) == []
 
 
 def test_the_table_has_every_package_of_the_protocol() -> None:
     """A package that nobody limits is seen."""
-    free = {"holdfast", "__main__", "cli", "demo", "testing"}
+    free = {"tenure", "__main__", "cli", "demo", "testing"}
     assert {package_of(module) for module in modules()} - free == set(ALLOWED)
 
 
 @pytest.mark.parametrize(
     ("sources", "found"),
     [
-        ({"holdfast.core.a": "from holdfast.stores import b", "holdfast.stores.b": ""}, "stores"),
-        ({"holdfast.contracts.a": "import holdfast.core.b", "holdfast.core.b": ""}, "core"),
+        ({"tenure.core.a": "from tenure.stores import b", "tenure.stores.b": ""}, "stores"),
+        ({"tenure.contracts.a": "import tenure.core.b", "tenure.core.b": ""}, "core"),
         (
-            {"holdfast.table.a": "def f():\n    from holdfast.runtimes.b import c", "holdfast.runtimes.b": ""},
+            {"tenure.table.a": "def f():\n    from tenure.runtimes.b import c", "tenure.runtimes.b": ""},
             "runtimes",
         ),
     ],
@@ -133,8 +133,8 @@ def test_a_wrong_import_is_found(sources: dict[str, str], found: str) -> None:
 def test_a_circle_is_found() -> None:
     """Planted: one that is closed for type checking only, over three modules."""
     sources = {
-        "holdfast.core.a": "from holdfast.core.b import x",
-        "holdfast.core.b": "from holdfast.core import c",
-        "holdfast.core.c": "if TYPE_CHECKING:\n    from holdfast.core.a import y",
+        "tenure.core.a": "from tenure.core.b import x",
+        "tenure.core.b": "from tenure.core import c",
+        "tenure.core.c": "if TYPE_CHECKING:\n    from tenure.core.a import y",
     }
     assert len(circle(imports(sources))) == 3

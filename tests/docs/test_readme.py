@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
+import tenure
 from tests.servers import EtcdServer, MariaDbServer, MemcachedServer, PostgresServer, RedisServer, ZooKeeperServer
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +42,7 @@ def run_example(code: str, folder: Path, url: str) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", str(script)],
         cwd=folder,
-        env={"HOLDFAST_URL": url, "PATH": "/usr/bin:/bin", "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
+        env={"TENURE_URL": url, "PATH": "/usr/bin:/bin", "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
         capture_output=True,
         text=True,
         timeout=60,
@@ -67,7 +67,7 @@ def test_every_python_example_runs_as_it_stands(page: str, number: int, tmp_path
 def test_the_examples_of_a_page_run_in_order(page: str, tmp_path: Path) -> None:
     """A newcomer can go through a page on one store: no example waits for a name that an earlier one left held."""
     url = f"sqlite://{tmp_path}/locks.db"
-    with holdfast.Client(url) as client:
+    with tenure.Client(url) as client:
         for number, code in enumerate(blocks("python", page)):
             assert not [name for name in client.names() if f'"{name}"' in code], number
             run_example(code, tmp_path, url)
@@ -134,8 +134,8 @@ def test_the_example_of_a_guard_for_redis_runs(redis_server: RedisServer, tmp_pa
 def test_there_are_examples_for_both_forms() -> None:
     """The README shows the library with and without asyncio, the first in about twenty lines."""
     first, second = blocks("python")[:2]
-    assert "holdfast.Client" in first
-    assert "holdfast.AsyncClient" in second
+    assert "tenure.Client" in first
+    assert "tenure.AsyncClient" in second
     assert len(first.splitlines()) <= 25
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import redis
 
-import holdfast
-from holdfast.stores.urls import store_source
+import tenure
+from tenure.stores.urls import store_source
 from tests.servers.etcd import EtcdServer
 
 ROOT = Path(__file__).parents[2]
@@ -19,9 +19,9 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 @pytest.mark.parametrize("page", ["quorum.md", "ensembles.md", "memcached.md"])
 def test_every_way_to_name_a_store_is_understood(page: str) -> None:
     """A client can be made as the page says; nothing is connected."""
-    names: dict[str, object] = {"holdfast": holdfast, "redis": redis}
+    names: dict[str, object] = {"tenure": tenure, "redis": redis}
     exec(BLOCK.findall((ROOT / "docs" / page).read_text("utf-8"))[0], names)  # noqa: S102 - it is our own page
-    assert isinstance(names["client"], holdfast.Client)
+    assert isinstance(names["client"], tenure.Client)
 
 
 def test_every_url_of_the_readme_is_understood() -> None:

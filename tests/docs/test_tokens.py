@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.fencing.schema import fences_ddl
+from tenure.fencing.schema import fences_ddl
 from tests.docs.test_readme import ROOT, run_example
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def test_the_example_of_sqlite(tmp_path: Path) -> None:
             database.execute(statement)
     code = example("sqlite3").replace("shop.db", str(tmp_path / "shop.db"))
     run_example(code, tmp_path, "memory://")
-    database.execute("UPDATE holdfast_fences SET token = token + 1000000000")
+    database.execute("UPDATE tenure_fences SET token = token + 1000000000")
     database.commit()
     run_late(code, tmp_path)
     assert database.execute(BALANCE).fetchone() == (90,)
@@ -65,7 +65,7 @@ def test_the_examples_of_postgresql(postgres_server: "PostgresServer", tmp_path:
         for statement in (ACCOUNTS, ANNA, fences_ddl("postgresql")):
             database.execute(statement.encode())
         run_example(code, tmp_path, "memory://")
-        database.execute("UPDATE holdfast_fences SET token = token + 1000000000")
+        database.execute("UPDATE tenure_fences SET token = token + 1000000000")
         run_late(code, tmp_path)
         assert database.execute(BALANCE).fetchone() == (90,)
 
@@ -81,7 +81,7 @@ def test_the_example_of_mysql(mariadb_server: "MariaDbServer", tmp_path: Path, s
         there = f'host="{host}", port={port}, user="root", database="{name}"'
         code = example("pymysql").replace('host="db", user="app", password="secret", database="shop"', there)
         run_example(code, tmp_path, "memory://")
-        cursor.execute("UPDATE holdfast_fences SET token = token + 1000000000")
+        cursor.execute("UPDATE tenure_fences SET token = token + 1000000000")
         run_late(code, tmp_path)
         cursor.execute(BALANCE)
         assert cursor.fetchone() == (90,)

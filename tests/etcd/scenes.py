@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-from holdfast.contracts.runtime import Runtime
-from holdfast.errors import StoreError
-from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.etcd import etcd_directory
-from holdfast.stores.etcd.options import deployment_of
-from holdfast.stores.ordered import Kind, Record
+from tenure.contracts.runtime import Runtime
+from tenure.errors import StoreError
+from tenure.runtimes.aio import AsyncioRuntime
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.etcd import etcd_directory
+from tenure.stores.etcd.options import deployment_of
+from tenure.stores.ordered import Kind, Record
 
 TEST_TIMEOUT = 10.0
 """How long to wait, in seconds, for what must happen."""

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.contracts.runtime import Runtime
-from holdfast.errors import OutcomeUnknown
-from holdfast.stores.etcd import requests
-from holdfast.stores.etcd.changes import EtcdChanges
-from holdfast.stores.etcd.keys import Keys
-from holdfast.stores.etcd.link import Said
-from holdfast.stores.ordered import Entry, Kind, Record
+from tenure.contracts.runtime import Runtime
+from tenure.errors import OutcomeUnknown
+from tenure.stores.etcd import requests
+from tenure.stores.etcd.changes import EtcdChanges
+from tenure.stores.etcd.keys import Keys
+from tenure.stores.etcd.link import Said
+from tenure.stores.ordered import Entry, Kind, Record
 from tests.etcd.scenes import Member, Run, contender, member, run_threads
 from tests.servers import EtcdServer, Proxy
 from tests.simulated.mutants import replaced
@@ -151,7 +151,7 @@ def test_a_contender_is_removed_though_its_key_is_forgotten(run: Run, etcd_serve
             assert a.directory._changes._contender_keys.find((name, "a-1/0")) is None
             assert await a.directory.withdraw_join(name, "a-1/0", None, a.soon())
             assert not await a.directory.withdraw_join(name, "a-1/0", None, a.soon())
-            assert etcd_server.keys(Keys("holdfast").of(name, "")) == []
+            assert etcd_server.keys(Keys("tenure").of(name, "")) == []
 
     run(scene)
 

@@ -4,14 +4,14 @@ from collections.abc import Awaitable
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from holdfast.contracts.deadlines import micros
-from holdfast.contracts.messages import AcquireRequest, Busy, Granted, Queued, ReleaseRequest, WithdrawRequest
-from holdfast.contracts.runtime import Runtime
-from holdfast.outcome import Outcome
-from holdfast.stores.etcd import etcd_directory
-from holdfast.stores.etcd.link import EtcdAddress, EtcdReply, EtcdRequest
-from holdfast.stores.etcd.options import deployment_of
-from holdfast.stores.ordered.store import OrderedStore
+from tenure.contracts.deadlines import micros
+from tenure.contracts.messages import AcquireRequest, Busy, Granted, Queued, ReleaseRequest, WithdrawRequest
+from tenure.contracts.runtime import Runtime
+from tenure.outcome import Outcome
+from tenure.stores.etcd import etcd_directory
+from tenure.stores.etcd.link import EtcdAddress, EtcdReply, EtcdRequest
+from tenure.stores.etcd.options import deployment_of
+from tenure.stores.ordered.store import OrderedStore
 from tests.etcd.scenes import TEST_TIMEOUT, Run
 from tests.servers import EtcdServer
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.contracts.runtime import Runtime
-from holdfast.stores.etcd.gateway import AT_ONCE
-from holdfast.stores.etcd.keys import Keys, after
-from holdfast.stores.etcd.options import PREFIX
-from holdfast.stores.ordered import Entry, Kind
-from holdfast.testing.conformance.check import API_FORMS
-from holdfast.testing.conformance.kit import Kit
+from tenure.contracts.runtime import Runtime
+from tenure.stores.etcd.gateway import AT_ONCE
+from tenure.stores.etcd.keys import Keys, after
+from tenure.stores.etcd.options import PREFIX
+from tenure.stores.ordered import Entry, Kind
+from tenure.testing.conformance.check import API_FORMS
+from tenure.testing.conformance.kit import Kit
 from tests.etcd.scenes import Member, Run, contender, member
 from tests.faults.scenes import client_at, play
 from tests.servers import EtcdServer, Proxy

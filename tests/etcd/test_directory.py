@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.contracts.runtime import Runtime
-from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.runtimes.threads import drive
-from holdfast.stores.etcd import reads
-from holdfast.stores.etcd.keys import Keys
-from holdfast.stores.etcd.link import Said
-from holdfast.stores.etcd.requests import LARGEST
-from holdfast.stores.ordered import Entry, Kind, Listing, Record
+from tenure.contracts.runtime import Runtime
+from tenure.errors import StoreError, StoreUnavailable
+from tenure.runtimes.threads import drive
+from tenure.stores.etcd import reads
+from tenure.stores.etcd.keys import Keys
+from tenure.stores.etcd.link import Said
+from tenure.stores.etcd.requests import LARGEST
+from tenure.stores.ordered import Entry, Kind, Listing, Record
 from tests.etcd.scenes import Meanwhile, Member, Run, contender, member, run_threads
 from tests.servers import EtcdServer
 from tests.servers.etcd import encoded
@@ -74,7 +74,7 @@ def test_a_listing_tells_the_last_join(run: Run, etcd_server: EtcdServer, name: 
             assert joined == (second.position if capacity > 1 else first.position)
             assert await a.directory.withdraw_join(name, "a", first, a.soon())
             assert (await a.directory.look(name, a.soon())).joined == 0
-            assert etcd_server.keys(Keys("holdfast").of(name, "")) == []
+            assert etcd_server.keys(Keys("tenure").of(name, "")) == []
 
     run(scene)
 
@@ -88,13 +88,13 @@ def test_nothing_is_left_behind(run: Run, etcd_server: EtcdServer, name: str) ->
             assert await a.directory.change(name, [], [Record(Kind.LIGHT, "a")], a.soon())
             assert await a.directory.withdraw_join(name, "a", entry, a.soon())
             assert not await a.directory.withdraw_join(name, "a", entry, a.soon())
-            assert etcd_server.keys(Keys("holdfast").of(name, "")) == []
+            assert etcd_server.keys(Keys("tenure").of(name, "")) == []
             await a.directory.join(name, contender("b"), a.soon())
             session = a.directory.session()
             lease = str(int(session, 16))
             assert lease in etcd_server.leases()
-        assert etcd_server.keys(Keys("holdfast").of(name, "")) == []
-        assert not [key for key in etcd_server.keys("holdfast/") if session in key]
+        assert etcd_server.keys(Keys("tenure").of(name, "")) == []
+        assert not [key for key in etcd_server.keys("tenure/") if session in key]
         assert lease not in etcd_server.leases()
 
     run(scene)
@@ -238,7 +238,7 @@ def test_messages_reach_a_session(run: Run, etcd_server: EtcdServer) -> None:
             await a.heard.wait_for("told to myself")
             assert b.heard.events == [f"told message {n}" for n in range(5)]
             await b.directory.keep_alive(b.soon())
-            assert etcd_server.keys(f"holdfast/i/{b.directory.session()}") == [f"holdfast/i/{b.directory.session()}"]
+            assert etcd_server.keys(f"tenure/i/{b.directory.session()}") == [f"tenure/i/{b.directory.session()}"]
 
     run(scene)
 
@@ -253,7 +253,7 @@ def test_all_messages_that_were_read_are_removed(run: Run, etcd_server: EtcdServ
                 await a.directory.tell(session, f"message {n}", a.soon())
             await a.heard.wait_for(f"told message {LARGEST}")
             await a.directory.keep_alive(a.soon())
-            assert etcd_server.keys(f"holdfast/i/{session}") == [f"holdfast/i/{session}"]
+            assert etcd_server.keys(f"tenure/i/{session}") == [f"tenure/i/{session}"]
 
     run(scene)
 
@@ -479,7 +479,7 @@ def test_names_are_listed_in_pages(
             for each in wanted:
                 for request_id in ("1", "2"):
                     await a.directory.join(each, contender(request_id), a.soon())
-            foreign = Keys("holdfast").of(name, "")[:-1].encode() + b"%2Fa\xff\xfe"
+            foreign = Keys("tenure").of(name, "")[:-1].encode() + b"%2Fa\xff\xfe"
             etcd_server.command("kv/put", key=b64encode(foreign).decode(), value="")
             for page in (1, 2, 3, 5, 1000):
                 monkeypatch.setattr(reads, "PAGE", page)

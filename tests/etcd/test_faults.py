@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from holdfast.contracts.runtime import Runtime
-from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.stores.etcd.link import Said
-from holdfast.stores.etcd.session import EtcdSession
-from holdfast.stores.ordered import Entry, Kind, Listing, Record
-from holdfast.testing.conformance.check import API_FORMS
-from holdfast.testing.conformance.kit import Kit
+from tenure.contracts.runtime import Runtime
+from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from tenure.stores.etcd.link import Said
+from tenure.stores.etcd.session import EtcdSession
+from tenure.stores.ordered import Entry, Kind, Listing, Record
+from tenure.testing.conformance.check import API_FORMS
+from tenure.testing.conformance.kit import Kit
 from tests.etcd.scenes import TEST_TIMEOUT, Member, Run, contender, eventually, member, run_asyncio
 from tests.faults.metronome import Metronome
 from tests.faults.scenes import client_at, play
@@ -24,7 +24,7 @@ from tests.ordered.ensembles import Party
 from tests.servers import Certificates, EtcdEnsemble, EtcdServer, Proxy
 
 if TYPE_CHECKING:
-    from holdfast.stores.etcd.directory import EtcdDirectory
+    from tenure.stores.etcd.directory import EtcdDirectory
 
 LOGIN = ("app", "a-secret")
 
@@ -244,7 +244,7 @@ def test_an_channel_is_heard_again_whatever_went_wrong_first(
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
     """Run a server that lets in one user, on one prefix."""
-    with EtcdServer(tmp_path_factory.mktemp("etcd"), login=LOGIN, prefix="holdfast/") as server:
+    with EtcdServer(tmp_path_factory.mktemp("etcd"), login=LOGIN, prefix="tenure/") as server:
         yield server
 
 

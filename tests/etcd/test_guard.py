@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast.core.lease import CoreLease
-from holdfast.stores.etcd import directory
+import tenure
+from tenure.core.lease import CoreLease
+from tenure.stores.etcd import directory
 from tests.servers import EtcdServer
 from tests.servers.waiting import wait_until
 from tests.simulated.mutants import replaced
 
 
-def transact(server: EtcdServer, guard: holdfast.Guard, value: str) -> bool:
+def transact(server: EtcdServer, guard: tenure.Guard, value: str) -> bool:
     """Write `value` if the lease is still held, over the gateway alone; return whether it was."""
     host, port = server.address
     put = {"request_put": {"key": b64encode(b"balance").decode(), "value": b64encode(value.encode()).decode()}}
@@ -30,7 +30,7 @@ def transact(server: EtcdServer, guard: holdfast.Guard, value: str) -> bool:
 
 def test_a_transaction_is_carried_out_only_while_the_lease_lasts(etcd_server: EtcdServer) -> None:
     """Once it is released, taken by force or followed by another, what compares its guard does nothing."""
-    with holdfast.Client(etcd_server.url) as client, holdfast.Client(etcd_server.url) as judge:
+    with tenure.Client(etcd_server.url) as client, tenure.Client(etcd_server.url) as judge:
         with client.lock("guarded") as lease:
             guard = lease.guard()
             assert guard.create_revision == lease.token // 1024
@@ -42,26 +42,26 @@ def test_a_transaction_is_carried_out_only_while_the_lease_lasts(etcd_server: Et
         guard = taken.guard()
         judge.revoke("guarded", force=True)
         assert not transact(etcd_server, guard, "4"), "at once, whatever its holder knows"
-        with suppress(holdfast.LeaseLost):  # if that was heard by now
+        with suppress(tenure.LeaseLost):  # if that was heard by now
             assert not transact(etcd_server, taken.guard(), "5")
         assert taken.lost.wait(10)
-        with pytest.raises(holdfast.LeaseLost):
+        with pytest.raises(tenure.LeaseLost):
             taken.guard()
         taken.release()
 
 
-def hand_off(client: holdfast.Client, lock: holdfast.Lock, lease: holdfast.Lease) -> holdfast.Lease:
+def hand_off(client: tenure.Client, lock: tenure.Lock, lease: tenure.Lease) -> tenure.Lease:
     """Release a lease while another thread of its client waits, and return what that thread acquires."""
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(lock.acquire, timeout=20)
         wait_until(lambda: len(client.inspect(lock.name).waiters) == 1, "a local waiter")
-        assert lease.release() is holdfast.Outcome.RELEASED
+        assert lease.release() is tenure.Outcome.RELEASED
         return waiting.result()
 
 
 def guards_follow_hand_offs(server: EtcdServer, name: str) -> None:
     """Check the guards of leases that were taken up, handed off and released."""
-    with holdfast.Client(server.url) as client:
+    with tenure.Client(server.url) as client:
         lock = client.lock(name, linger=60.0)
         first = lock.acquire()
         first.release()
@@ -110,18 +110,18 @@ def test_a_wrong_guard_is_found(
 @pytest.mark.parametrize("linger", [0.0, 60.0])
 def test_a_released_lease_has_no_guard(etcd_server: EtcdServer, linger: float) -> None:
     """Not even while it lingers, when its entry is there."""
-    with holdfast.Client(etcd_server.url) as client:
+    with tenure.Client(etcd_server.url) as client:
         lease = client.lock(f"released-{linger}", linger=linger).acquire()
         lease.release()
-        with pytest.raises(holdfast.LeaseLost):
+        with pytest.raises(tenure.LeaseLost):
             lease.guard()
 
 
 def test_other_stores_say_what_to_do_instead() -> None:
     """A guard that nothing could compare is refused."""
     with (
-        holdfast.Client("memory://") as client,
+        tenure.Client("memory://") as client,
         client.lock("name") as lease,
-        pytest.raises(holdfast.UsageError, match="token"),
+        pytest.raises(tenure.UsageError, match="token"),
     ):
         lease.guard()

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.stores.etcd.http import BROKEN, HttpConversation, piece
-from holdfast.stores.etcd.link import EtcdAddress, EtcdReply, EtcdRequest
+from tenure.stores.etcd.http import BROKEN, HttpConversation, piece
+from tenure.stores.etcd.link import EtcdAddress, EtcdReply, EtcdRequest
 
 ADDRESS = EtcdAddress("server", 2379)
 

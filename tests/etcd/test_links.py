@@ -8,15 +8,15 @@ from contextlib import closing
 
 import pytest
 
-from holdfast import Client
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.etcd.aio import EtcdAsyncLink
-from holdfast.stores.etcd.link import EtcdAddress, EtcdNotSent, EtcdRequest
-from holdfast.stores.etcd.options import EtcdDeployment
-from holdfast.stores.etcd.sockets import EtcdConnection, EtcdUnsent
-from holdfast.stores.etcd.threads import EtcdThreadLink
+from tenure import Client
+from tenure.errors import OutcomeUnknown, StoreUnavailable
+from tenure.runtimes.aio import AsyncioRuntime
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.etcd.aio import EtcdAsyncLink
+from tenure.stores.etcd.link import EtcdAddress, EtcdNotSent, EtcdRequest
+from tenure.stores.etcd.options import EtcdDeployment
+from tenure.stores.etcd.sockets import EtcdConnection, EtcdUnsent
+from tenure.stores.etcd.threads import EtcdThreadLink
 from tests.etcd.scenes import TEST_TIMEOUT
 
 ASK = EtcdRequest("kv/range", b"{}")

@@ -3,10 +3,10 @@
 import socket
 from threading import Event
 
-from holdfast.stores.etcd.http import piece
-from holdfast.stores.etcd.link import EtcdAddress, EtcdHearing, EtcdRequest, Said
-from holdfast.stores.etcd.listener import EtcdListener
-from holdfast.stores.etcd.sockets import EtcdConnection
+from tenure.stores.etcd.http import piece
+from tenure.stores.etcd.link import EtcdAddress, EtcdHearing, EtcdRequest, Said
+from tenure.stores.etcd.listener import EtcdListener
+from tenure.stores.etcd.sockets import EtcdConnection
 from tests.etcd.scenes import TEST_TIMEOUT
 
 PIECE = b"x" * 100_000

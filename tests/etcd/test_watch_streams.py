@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from holdfast.contracts.runtime import Runtime
-from holdfast.errors import OutcomeUnknown, StoreError
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.etcd import watch_streams as module
-from holdfast.stores.etcd.admission import Admission
-from holdfast.stores.etcd.gateway import Gateway
-from holdfast.stores.etcd.link import EtcdAddress, EtcdHearing, EtcdReply, EtcdRequest, Said, Stream
-from holdfast.stores.etcd.options import EtcdDeployment
-from holdfast.stores.etcd.watch_streams import EtcdWatch, EtcdWatches
+from tenure.contracts.runtime import Runtime
+from tenure.errors import OutcomeUnknown, StoreError
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.etcd import watch_streams as module
+from tenure.stores.etcd.admission import Admission
+from tenure.stores.etcd.gateway import Gateway
+from tenure.stores.etcd.link import EtcdAddress, EtcdHearing, EtcdReply, EtcdRequest, Said, Stream
+from tenure.stores.etcd.options import EtcdDeployment
+from tenure.stores.etcd.watch_streams import EtcdWatch, EtcdWatches
 from tests.etcd.scenes import TEST_TIMEOUT, Meanwhile, run_asyncio
 
 if TYPE_CHECKING:
-    from holdfast.stores.etcd.link import EtcdLink
-    from holdfast.stores.etcd.watch_streams import WatchStream
+    from tenure.stores.etcd.link import EtcdLink
+    from tenure.stores.etcd.watch_streams import WatchStream
 
 DENIED: Said = {"watch_id": "-1", "created": True, "canceled": True, "cancel_reason": "permission denied"}
 """What newer servers answer to who may not watch; they tell no id, and some read nothing more after that."""

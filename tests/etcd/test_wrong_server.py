@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import StoreUnavailable
-from holdfast.stores.etcd.errors import unanswered
-from holdfast.stores.etcd.link import EtcdAddress
+from tenure import StoreUnavailable
+from tenure.stores.etcd.errors import unanswered
+from tenure.stores.etcd.link import EtcdAddress
 from tests.faults.scenes import API_FORMS
 from tests.servers import Certificates, EtcdServer
 from tests.wrong_servers import HOST, complaint, saying, silent

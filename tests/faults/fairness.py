@@ -4,9 +4,9 @@ import subprocess
 import sys
 
 PROCESS = """
-import sys, time, holdfast
+import sys, time, tenure
 url, seconds = sys.argv[1], float(sys.argv[2])
-with holdfast.Client(url, namespace="fair") as client:
+with tenure.Client(url, namespace="fair") as client:
     client.names()
     print("ready", flush=True)
     sys.stdin.readline()

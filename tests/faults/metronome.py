@@ -4,7 +4,7 @@ import threading
 from types import TracebackType
 from typing import Self
 
-from holdfast.runtimes.clocks import steady
+from tenure.runtimes.clocks import steady
 
 TICK = 0.01
 LATE = 0.04

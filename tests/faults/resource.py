@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Protocol
 
-from holdfast import Fence, StaleTokenError
+from tenure import Fence, StaleTokenError
 from tests.servers import RedisServer
 from tests.servers.resp import RespWire
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from holdfast import AsyncClient, Client
-from holdfast.stores.urls import store_source
-from holdfast.testing.conformance import run_check
-from holdfast.testing.conformance.check import API_FORMS, Check
-from holdfast.testing.conformance.kit import Kit
+from tenure import AsyncClient, Client
+from tenure.stores.urls import store_source
+from tenure.testing.conformance import run_check
+from tenure.testing.conformance.check import API_FORMS, Check
+from tenure.testing.conformance.kit import Kit
 
 Scene = Callable[[Kit], Coroutine[Any, Any, None]]
 

@@ -16,23 +16,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast import AsyncClient, Client, Outcome, StoreError, StoreUnavailable, UsageError
+from tenure import AsyncClient, Client, Outcome, StoreError, StoreUnavailable, UsageError
 from tests.hazards.helpers import soon
 from tests.servers import Proxy
 
 if TYPE_CHECKING:
-    from holdfast.primitives.options import PlainOptions
+    from tenure.primitives.options import PlainOptions
 
 HOLDER = """
 import sys
-from holdfast import Client
+from tenure import Client
 lease = Client(sys.argv[1]).lock(sys.argv[2], ttl=2).acquire()
 print("held", flush=True)
 sys.stdin.read()
 print(lease.state.value, flush=True)
 """
 
-SAY_IT = "import os, json; print(json.dumps(os.environ.get('HOLDFAST_TOKEN')))"
+SAY_IT = "import os, json; print(json.dumps(os.environ.get('TENURE_TOKEN')))"
 
 
 def pause_a_holder(url: str, other: Client, name: str) -> None:
@@ -108,7 +108,7 @@ def follow_a_silent_holder(
     async def unanswered(*_args: object) -> None:
         raise StoreUnavailable("no renewal reaches the server")
 
-    monkeypatch.setattr("holdfast.stores.sql.session_locks.SessionLockStore.renew", unanswered)
+    monkeypatch.setattr("tenure.stores.sql.session_locks.SessionLockStore.renew", unanswered)
 
     def follow() -> None:
         with Client(url) as here, Client(url) as there:
@@ -142,8 +142,8 @@ def ask_for_what_needs_a_record(client: Client) -> None:
 
 
 def run_a_command_without_a_token(url: str, name: str) -> None:
-    """Run a command under a lock: it has no HOLDFAST_TOKEN, not even that of the command that runs it."""
-    command = [sys.executable, "-m", "holdfast", "run", name, "--", sys.executable, "-c", SAY_IT]
-    environment = {**os.environ, "HOLDFAST_URL": url, "HOLDFAST_TOKEN": "7"}
+    """Run a command under a lock: it has no TENURE_TOKEN, not even that of the command that runs it."""
+    command = [sys.executable, "-m", "tenure", "run", name, "--", sys.executable, "-c", SAY_IT]
+    environment = {**os.environ, "TENURE_URL": url, "TENURE_TOKEN": "7"}
     done = subprocess.run(command, capture_output=True, check=True, timeout=60, env=environment)
     assert json.loads(done.stdout) is None

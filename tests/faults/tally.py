@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import cycle, islice
 
-from holdfast import AsyncClient, Outcome
-from holdfast.runtimes import clocks
-from holdfast.testing.conformance.kit import Kit, Running, Violation
+from tenure import AsyncClient, Outcome
+from tenure.runtimes import clocks
+from tenure.testing.conformance.kit import Kit, Running, Violation
 from tests.faults.resource import Numbers
 from tests.faults.scenes import client_at, play
 from tests.servers import Proxy
 
-ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "10000"))
+ROUNDS = int(os.environ.get("TENURE_ROUNDS", "10000"))
 """How many acquisitions go through a proxy that swallows replies and requests."""
 
 RIDE_OUT = 30.0

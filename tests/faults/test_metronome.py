@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from holdfast.runtimes.clocks import steady
+from tenure.runtimes.clocks import steady
 from tests.faults.metronome import LATE, TICK, Metronome
 from tests.servers import wait_until
 

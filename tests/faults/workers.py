@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-from holdfast import AsyncClient, AsyncLease, Client, LeaseLost, LockTimeout, StaleTokenError, StoreError
-from holdfast.core.lease import EXPIRED
-from holdfast.runtimes.clocks import steady
-from holdfast.runtimes.threads import drive
-from holdfast.testing.conformance.adapter import Adapter, adapt
+from tenure import AsyncClient, AsyncLease, Client, LeaseLost, LockTimeout, StaleTokenError, StoreError
+from tenure.core.lease import EXPIRED
+from tenure.runtimes.clocks import steady
+from tenure.runtimes.threads import drive
+from tenure.testing.conformance.adapter import Adapter, adapt
 from tests.faults.children import API_FORMS, Children
 from tests.faults.resource import SharedNumbers
 

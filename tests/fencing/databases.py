@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pymysql
 
-from holdfast.fencing.schema import fences_ddl
+from tenure.fencing.schema import fences_ddl
 from tests.servers.waiting import wait_until
 
 ACCOUNTS = "CREATE TABLE IF NOT EXISTS accounts (name VARCHAR(64) PRIMARY KEY, value BIGINT NOT NULL)"
@@ -60,7 +60,7 @@ class Database(ABC):
         ((value,),) = self.execute(f"SELECT value FROM accounts WHERE name = '{name}'")  # noqa: S608 - as above
         return int(value)
 
-    def fences(self, table: str = "holdfast_fences") -> dict[str | bytes, int]:
+    def fences(self, table: str = "tenure_fences") -> dict[str | bytes, int]:
         """Return the committed token of each fence."""
         return dict(self.execute(f"SELECT name, token FROM {table}"))  # noqa: S608 - as above
 

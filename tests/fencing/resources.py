@@ -11,7 +11,7 @@ from typing import Protocol
 from redis.asyncio import Redis as AsyncRedis
 from redis.client import Redis
 
-from holdfast.fencing import (
+from tenure.fencing import (
     AsyncObjectGuard,
     AsyncRedisGuard,
     FileGuard,
@@ -20,7 +20,7 @@ from holdfast.fencing import (
     RedisGuard,
     StoredObject,
 )
-from holdfast.fencing.holders import Holder
+from tenure.fencing.holders import Holder
 
 
 class Guarded(Protocol):

@@ -20,9 +20,9 @@ from redis.cluster import RedisCluster
 from redis.crc import key_slot
 from redis.exceptions import ResponseError
 
-import holdfast
-from holdfast import StaleTokenError, StoreUnavailable, UsageError
-from holdfast.fencing import (
+import tenure
+from tenure import StaleTokenError, StoreUnavailable, UsageError
+from tenure.fencing import (
     AsyncObjectGuard,
     AsyncRedisGuard,
     FileGuard,
@@ -32,8 +32,8 @@ from holdfast.fencing import (
     StoredObject,
     objects,
 )
-from holdfast.fencing.holders import Holder
-from holdfast.fencing.redis_keys import SCRIPT, fence_of
+from tenure.fencing.holders import Holder
+from tenure.fencing.redis_keys import SCRIPT, fence_of
 from tests.fencing.resources import (
     AsyncGuardedKey,
     AsyncGuardedObject,
@@ -218,7 +218,7 @@ def test_a_wrong_guard_is_noticed(wrong: type[GuardedValue]) -> None:
 def test_a_lease_shows_its_token_and_the_refusal_says_whose_it_is(make: Make) -> None:
     """The error names the token, the lock, the owner and the resource."""
     resource = make()
-    with holdfast.Client("memory://", owner="anna\n") as client, client.lock("orders") as lease:
+    with tenure.Client("memory://", owner="anna\n") as client, client.lock("orders") as lease:
         resource.write(lease, "by a lease")
         assert lease.owner == "anna\n"
         newer = lease.token + 1

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast.fencing.dialects import DIALECTS
+import tenure
+from tenure.fencing.dialects import DIALECTS
 from tests.fencing.conftest import database_of
 from tests.fencing.kinds import Kind, PercentDriver, finished
 from tests.fencing.writers import READ, TEST_TIMEOUT, WRITE, Guard, Writer, guard_first
@@ -62,7 +62,7 @@ def work(writer: Writer, history: History, together: bool, late: bool) -> Steps:
             yield writer.starts_to_execute(WRITE, name=writer.name, value=int(seen) + 1)
             yield writer.starts_to_commit()
             history.writes.append((writer.token, int(seen), int(seen) + 1))
-    except holdfast.StaleTokenError:
+    except tenure.StaleTokenError:
         history.refused.append(writer.token)
         yield writer.starts_to_roll_back()
 
@@ -125,7 +125,7 @@ def test_no_update_is_lost(kind: Kind, account: str, seed: int) -> None:
 
 # -- planted bugs --------------------------------------------------------------------------------------------
 
-SELECT = "SELECT token FROM holdfast_fences WHERE name = {name}"
+SELECT = "SELECT token FROM tenure_fences WHERE name = {name}"
 
 
 async def refuse_if_stale(lease: Any, connection: Any, kind: Kind, *, equal: bool = False) -> None:  # noqa: ANN401
@@ -133,7 +133,7 @@ async def refuse_if_stale(lease: Any, connection: Any, kind: Kind, *, equal: boo
     name = DIALECTS[kind.database.name].stored(lease.name)
     seen = await kind.execute(connection, SELECT, {"name": name})
     if seen is not None and (seen > lease.token or (equal and seen == lease.token)):
-        raise holdfast.StaleTokenError(f"{lease.token} is below {seen}")
+        raise tenure.StaleTokenError(f"{lease.token} is below {seen}")
 
 
 async def select_then_update(lease: Any, connection: Any, kind: Kind) -> None:  # noqa: ANN401 - of any driver
@@ -178,7 +178,7 @@ async def raise_elsewhere(lease: Any, kind: Kind) -> None:  # noqa: ANN401 - of 
 
 def statements(kind: Kind) -> list[str]:
     """Return the statement that raises a fence, whatever the fence was."""
-    return [DIALECTS[kind.database.name].raise_fence.replace("{table}", "holdfast_fences")]
+    return [DIALECTS[kind.database.name].raise_fence.replace("{table}", "tenure_fences")]
 
 
 def values_of(lease: Any, kind: Kind) -> dict[str, object]:  # noqa: ANN401 - of any form

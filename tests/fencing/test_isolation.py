@@ -11,7 +11,7 @@ import psycopg
 import pymysql
 import pytest
 
-import holdfast
+import tenure
 from tests.fencing.conftest import database_of
 from tests.fencing.kinds import PercentDriver
 from tests.fencing.writers import TEST_TIMEOUT, Writer
@@ -89,12 +89,12 @@ def test_a_read_before_the_guard_may_be_old(mariadb: PercentDriver, account: str
 def test_first_guards_of_different_names_do_not_deadlock(mariadb: PercentDriver, account: str) -> None:
     """Nor do they wait for each other: eight transactions are open at a time, each with a new name."""
     barrier = threading.Barrier(8)
-    with holdfast.Client(f"memory://{account}") as client, ThreadPoolExecutor(8) as threads:
+    with tenure.Client(f"memory://{account}") as client, ThreadPoolExecutor(8) as threads:
         names = [f"{account}-{number}" for number in range(8)]
         assert all(threads.map(partial(guard_beside, client, mariadb, barrier), names))
 
 
-def guard_beside(client: holdfast.Client, kind: PercentDriver, barrier: threading.Barrier, name: str) -> bool:
+def guard_beside(client: tenure.Client, kind: PercentDriver, barrier: threading.Barrier, name: str) -> bool:
     """Guard a transaction of a name, and commit when all others have guarded theirs."""
     with client.lock(name, ttl=120) as lease:
         connection = kind.database.connect()
@@ -109,8 +109,8 @@ def guard_beside(client: holdfast.Client, kind: PercentDriver, barrier: threadin
 def test_a_plain_update_and_insert_would_deadlock(mariadb: PercentDriver, account: str) -> None:
     """Planted: two transactions that find no row lock the same gap, and each waits for the other to insert."""
     first, second = (mariadb.database.connect() for _ in range(2))
-    update = "UPDATE holdfast_fences SET token = 1 WHERE name = %s"
-    insert = "INSERT INTO holdfast_fences VALUES (%s, 1, UTC_TIMESTAMP(6))"
+    update = "UPDATE tenure_fences SET token = 1 WHERE name = %s"
+    insert = "INSERT INTO tenure_fences VALUES (%s, 1, UTC_TIMESTAMP(6))"
     names = [(f"{account}-{number}".encode(),) for number in range(2)]
     for connection, name in zip((first, second), names, strict=True):
         connection.cursor().execute(update, name)
@@ -159,7 +159,7 @@ def finish_one(writers: list[Writer], guarding: list[Future[None]]) -> int:
     guarding.remove(future)
     try:
         future.result()
-    except holdfast.StaleTokenError:
+    except tenure.StaleTokenError:
         writer.rollback()
         return 1
     writer.commit()

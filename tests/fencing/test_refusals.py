@@ -16,10 +16,10 @@ import sqlalchemy
 from psycopg.rows import class_row
 from sqlalchemy.orm import Session
 
-import holdfast
-from holdfast import Lease, LeaseLost, StaleTokenError, UsageError
-from holdfast.fence import FENCES
-from holdfast.fencing.schema import fences_grants
+import tenure
+from tenure import Lease, LeaseLost, StaleTokenError, UsageError
+from tenure.fence import FENCES
+from tenure.fencing.schema import fences_grants
 from tests.fencing.conftest import database_of
 from tests.fencing.databases import Database
 
@@ -27,7 +27,7 @@ from tests.fencing.databases import Database
 @pytest.fixture
 def lease(account: str) -> Iterator[Lease]:
     """Return a lease of a lock in memory."""
-    with holdfast.Client(f"memory://{account}") as client, client.lock(account, ttl=120) as lease:
+    with tenure.Client(f"memory://{account}") as client, client.lock(account, ttl=120) as lease:
         yield lease
 
 
@@ -109,7 +109,7 @@ def test_a_missing_table_is_refused_with_the_statement_that_makes_it(lease: Leas
     table = f"fences_{abs(hash(lease.name))}"
     connection = database.connect()
     message = refusal(lease, connection, table=table)
-    assert f"holdfast schema {database.dialect}" in message
+    assert f"tenure schema {database.dialect}" in message
     connection.rollback()
     database.execute(message.partition("or by: ")[2])
     lease.guard(connection, table=table)
@@ -125,7 +125,7 @@ PASSWORD = "a-secret"  # noqa: S105 - of a server of this test
 def test_a_user_without_the_rights_is_told_which(
     name: str, lease: Lease, request: pytest.FixtureRequest, tmp_path: Path, account: str
 ) -> None:
-    """And the statement of `holdfast schema` gives them, and no more than is needed."""
+    """And the statement of `tenure schema` gives them, and no more than is needed."""
     database = database_of(name, request, tmp_path)
     user = f"user{account[-12:]}"
     server = request.getfixturevalue("postgres_server" if name == "postgresql" else "mariadb_server")
@@ -190,7 +190,7 @@ def test_a_table_that_is_no_identifier_is_refused(lease: Lease, table: object) -
 
 def test_a_lease_that_is_over_sends_nothing(account: str) -> None:
     """The first thing a guard does is to check the lease."""
-    with holdfast.Client(f"memory://{account}") as client:
+    with tenure.Client(f"memory://{account}") as client:
         with client.lock(account) as lease:
             pass
         connection = sqlite3.connect(":memory:")
@@ -213,7 +213,7 @@ def test_the_form_of_the_connection_must_be_that_of_the_client(lease: Lease, acc
     """A blocking connection would block the event loop, and an asyncio one has no loop."""
 
     async def main() -> str:
-        async with holdfast.AsyncClient(f"memory://{account}-asyncio") as client, client.lock(account) as other:
+        async with tenure.AsyncClient(f"memory://{account}-asyncio") as client, client.lock(account) as other:
             connection: Any = sqlite3.connect(":memory:")
             with pytest.raises(UsageError) as refused:
                 await other.guard(connection)
@@ -260,7 +260,7 @@ def test_the_user_may_have_rows_and_cursors_of_any_kind(
 
 def test_the_name_of_a_fence_has_the_namespace(database: Database, account: str) -> None:
     """So programs that share a database share no fences by accident, if they share no locks."""
-    with holdfast.Client(f"memory://{account}", namespace="shop") as client, client.lock(account) as lease:
+    with tenure.Client(f"memory://{account}", namespace="shop") as client, client.lock(account) as lease:
         connection = database.connect()
         lease.guard(connection)
         connection.commit()
@@ -290,7 +290,7 @@ NAMES = [
 
 def test_names_that_differ_have_fences_that_differ(database: Database, account: str) -> None:
     """Whatever case, accents, spaces at the end or NUL mean to the database."""
-    with holdfast.Client(f"memory://{account}-1") as early, holdfast.Client(f"memory://{account}-2") as late:
+    with tenure.Client(f"memory://{account}-1") as early, tenure.Client(f"memory://{account}-2") as late:
         leases = {name: early.lock(account[:11] + name).acquire() for name in NAMES}
         for name, old in leases.items():
             with late.lock(account[:11] + name) as new:
@@ -318,7 +318,7 @@ def test_the_lock_and_the_data_live_in_different_stores(
 ) -> None:
     """The token alone connects them."""
     url = f"memory://{account}" if store == "memory" else f"sqlite://{tmp_path}/locks.db"
-    with holdfast.Client(url) as client, holdfast.Client(f"memory://{account}-late") as late:
+    with tenure.Client(url) as client, tenure.Client(f"memory://{account}-late") as late:
         with client.lock(account) as old:
             with late.lock(account) as new:
                 transact(database, new)
@@ -336,7 +336,7 @@ def test_a_guard_in_a_pipeline_waits_for_its_reply(
     connection = database.connect()
     leases: list[Lease] = []
     for number in range(2):
-        client = holdfast.Client(f"memory://{account}-{number}")
+        client = tenure.Client(f"memory://{account}-{number}")
         leases.append(client.lock(account, ttl=120).acquire())
     old, new = leases
     with connection.pipeline():

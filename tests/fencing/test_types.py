@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, assert_type
 
 import pytest
 
-import holdfast
+import tenure
 
 if TYPE_CHECKING:
     import sqlite3
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session, scoped_session
 
     def check_blocking(
-        lease: holdfast.Lease,
+        lease: tenure.Lease,
         connection: (
             sqlite3.Connection
             | psycopg.Connection[tuple[Any, ...]]
@@ -29,29 +29,29 @@ if TYPE_CHECKING:
         ),
     ) -> None:
         """Check that each blocking connection is accepted, and nothing is returned."""
-        assert_type(lease.guard(), holdfast.Guard)
+        assert_type(lease.guard(), tenure.Guard)
         assert_type(lease.guard(connection), None)
         assert_type(lease.guard(connection, table="app.fences"), None)
 
     async def check_asyncio(
-        lease: holdfast.AsyncLease,
+        lease: tenure.AsyncLease,
         connection: psycopg.AsyncConnection[tuple[Any, ...]] | AsyncSession | AsyncConnection,
     ) -> None:
         """Check that each connection for asyncio is accepted, and the guard is awaited."""
-        assert_type(lease.guard(), holdfast.Guard)
+        assert_type(lease.guard(), tenure.Guard)
         guarding = assert_type(lease.guard(connection), Coroutine[Any, Any, None])
         assert_type(await guarding, None)
         assert_type(await lease.guard(connection, table="app.fences"), None)
 
     async def check_refusals(
-        lease: holdfast.Lease, other: holdfast.AsyncLease, session: Session, async_session: AsyncSession
+        lease: tenure.Lease, other: tenure.AsyncLease, session: Session, async_session: AsyncSession
     ) -> None:
         """Check that a connection of the other form is refused."""
         lease.guard(async_session)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue, reportArgumentType]
         await other.guard(session)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
-@pytest.mark.parametrize("lease", [holdfast.Lease, holdfast.AsyncLease])
+@pytest.mark.parametrize("lease", [tenure.Lease, tenure.AsyncLease])
 def test_both_forms_have_a_guard(lease: type[object]) -> None:
     """The checks of types above are about methods that are there."""
     assert callable(getattr(lease, "guard", None))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast import StaleTokenError
+from tenure import StaleTokenError
 from tests.fencing.kinds import Kind
 from tests.fencing.writers import TEST_TIMEOUT, Writer
 
@@ -31,7 +31,7 @@ def test_a_late_writer_is_refused(old: Writer, new: Writer) -> None:
     with pytest.raises(StaleTokenError) as refused:
         old.guard()
     old.rollback()
-    assert all(str(part) in str(refused.value) for part in (old.name, old.token, new.token, "holdfast_fences"))
+    assert all(str(part) in str(refused.value) for part in (old.name, old.token, new.token, "tenure_fences"))
     assert old.kind.database.value_of(old.name) == 200
 
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
-import holdfast
+import tenure
 from tests.fencing.kinds import Kind, finished
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class Writer:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._blocking = None if self.kind.is_async else holdfast.Client(self._url)
+        self._blocking = None if self.kind.is_async else tenure.Client(self._url)
         self._lease = None if self._blocking is None else self._blocking.lock(self.name, ttl=120).acquire(timeout=0)
         self._run(self._begin())
         return self
@@ -62,7 +62,7 @@ class Writer:
     async def _begin(self) -> None:
         self.connection = await self.kind.open()
         if self._lease is None:
-            self._client = holdfast.AsyncClient(self._url)
+            self._client = tenure.AsyncClient(self._url)
             self.lease: Any = await self._client.lock(self.name, ttl=120).acquire(timeout=0)
         else:
             self.lease = self._lease

@@ -1,4 +1,4 @@
-/* Adds a number of nanoseconds, read at every call from the file that HOLDFAST_TEST_CLOCK names, to CLOCK_BOOTTIME:
+/* Adds a number of nanoseconds, read at every call from the file that TENURE_TEST_CLOCK names, to CLOCK_BOOTTIME:
    what a process sees of the clock after its machine was suspended. Preload it. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 static int64_t jump(void) {
-    const char *path = getenv("HOLDFAST_TEST_CLOCK");
+    const char *path = getenv("TENURE_TEST_CLOCK");
     int64_t added = 0;
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file >= 0) {

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from holdfast.contracts.messages import (
+from tenure.contracts.messages import (
     AcquireRequest,
     AdjustRequest,
     HolderView,
@@ -22,9 +22,9 @@ from holdfast.contracts.messages import (
     Reply,
     WithdrawRequest,
 )
-from holdfast.contracts.runtime import Runtime
-from holdfast.contracts.store import Store, StoreSource
-from holdfast.outcome import Outcome
+from tenure.contracts.runtime import Runtime
+from tenure.contracts.store import Store, StoreSource
+from tenure.outcome import Outcome
 
 T = TypeVar("T")
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncClient, AsyncLease, LockTimeout
-from holdfast.contracts.store import StoreSource
-from holdfast.stores.sqlite.store import SqliteStore
+from tenure import AsyncClient, AsyncLease, LockTimeout
+from tenure.contracts.store import StoreSource
+from tenure.stores.sqlite.store import SqliteStore
 from tests import virtual
 from tests.hazards.helpers import TEST_TIMEOUT, disturbed
 
@@ -212,7 +212,7 @@ def test_a_cancelled_close_is_carried_out_all_the_same(kind: str, tmp_path: Path
         await scene.left_nothing()
         assert not lease.remaining()
         give_up_at = asyncio.get_running_loop().time() + TEST_TIMEOUT
-        while [task for task in asyncio.all_tasks() if task.get_name() == "holdfast-finish"]:
+        while [task for task in asyncio.all_tasks() if task.get_name() == "tenure-finish"]:
             assert asyncio.get_running_loop().time() < give_up_at
             await asyncio.sleep(0.001)
         count = points.count

@@ -12,12 +12,12 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast import AsyncClient, LockTimeout
-from holdfast.contracts.deadlines import NEVER
-from holdfast.core.attempt import Attempt
-from holdfast.core.release import Releases
-from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.stores.memory import memory_source
+from tenure import AsyncClient, LockTimeout
+from tenure.contracts.deadlines import NEVER
+from tenure.core.attempt import Attempt
+from tenure.core.release import Releases
+from tenure.runtimes.aio import AsyncioRuntime
+from tenure.stores.memory import memory_source
 from tests import virtual
 from tests.hazards.helpers import disturbed
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import AsyncClient, AsyncLease, Client, Lease, LeaseLost, Outcome, UsageError
-from holdfast.stores.memory import MemoryTable, memory_source
+from tenure import AsyncClient, AsyncLease, Client, Lease, LeaseLost, Outcome, UsageError
+from tenure.stores.memory import MemoryTable, memory_source
 from tests.hazards.helpers import TEST_TIMEOUT, disturbed, eventually, soon
 
 
@@ -227,7 +227,7 @@ def test_a_callback_may_close_the_client(tmp_path: Path) -> None:
     eventually(lambda: other._core.outcome is not None, "the close")
     with pytest.raises(UsageError, match="closed"):
         client.names()
-    eventually(lambda: all(each.name != "holdfast-channel" for each in threading.enumerate()), "the channel's end")
+    eventually(lambda: all(each.name != "tenure-channel" for each in threading.enumerate()), "the channel's end")
     gc.collect()  # a socket that was not closed warns
 
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Client
+from tenure import Client
 from tests.hazards.helpers import Script
 
 TTL = 1000.0
 """Longer than any test: what is free again was given back."""
 
 PRELUDE = """
-import multiprocessing, os, signal, sys, threading, holdfast
-client = holdfast.Client(sys.argv[1])
+import multiprocessing, os, signal, sys, threading, tenure
+client = tenure.Client(sys.argv[1])
 def say(*words): os.write(1, (" ".join(map(str, words)) + "\\n").encode())  # a line in one piece
 def hold(name):
     say(client.lock(name, ttl=1000).acquire().token > 0)
@@ -57,10 +57,10 @@ def test_a_child_of_multiprocessing_releases_its_leases(client: Client, url: str
     """Such a child skips the functions of atexit; its leases are released all the same."""
     script = tmp_path / "program.py"
     script.write_text(
-        "import multiprocessing, sys, holdfast\n"
+        "import multiprocessing, sys, tenure\n"
         "kept = []\n"
         "def hold(url):\n"
-        "    kept.append(holdfast.Client(url))\n"
+        "    kept.append(tenure.Client(url))\n"
         "    kept.append(kept[0].lock('it', ttl=1000).acquire())\n"
         "if __name__ == '__main__':\n"
         "    child = multiprocessing.get_context(sys.argv[2]).Process(target=hold, args=(sys.argv[1],))\n"
@@ -80,7 +80,7 @@ def test_a_child_of_multiprocessing_releases_its_leases(client: Client, url: str
 def test_sigterm_releases_all_leases(client: Client, url: str) -> None:
     """The process ends as by sys.exit(143), and its names are free."""
     script, _ = ended(
-        url, "holdfast.release_on_sigterm()\nkept = client.lock('it', ttl=1000).acquire()" + WAIT, signal.SIGTERM
+        url, "tenure.release_on_sigterm()\nkept = client.lock('it', ttl=1000).acquire()" + WAIT, signal.SIGTERM
     )
     assert script.status == 128 + signal.SIGTERM
     assert client.inspect("it").holders == []
@@ -89,7 +89,7 @@ def test_sigterm_releases_all_leases(client: Client, url: str) -> None:
 def test_sigterm_leaves_the_with_blocks_of_the_main_thread(client: Client, url: str) -> None:
     """A body ends before the name is free: no other process holds it while the body runs."""
     body = """
-holdfast.release_on_sigterm()
+tenure.release_on_sigterm()
 with client.lock("it", ttl=1000):
     try:
         say("ready")
@@ -107,7 +107,7 @@ def test_an_existing_handler_is_called_and_decides(client: Client, url: str) -> 
     body = """
 stopping = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-holdfast.release_on_sigterm()
+tenure.release_on_sigterm()
 with client.lock("it", ttl=1000) as lease:
     say("ready")
     stopping.wait()
@@ -123,7 +123,7 @@ def test_a_signal_that_is_ignored_stays_ignored(client: Client, url: str) -> Non
     """A process that ignores SIGTERM keeps its leases."""
     body = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-holdfast.release_on_sigterm()
+tenure.release_on_sigterm()
 with client.lock("it", ttl=1000) as lease:
     signal.raise_signal(signal.SIGTERM)
     lease.check()
@@ -138,8 +138,8 @@ def test_another_thread_is_refused(url: str) -> None:
     body = """
 def call():
     try:
-        holdfast.release_on_sigterm()
-    except holdfast.UsageError as error:
+        tenure.release_on_sigterm()
+    except tenure.UsageError as error:
         say(error)
 thread = threading.Thread(target=call)
 thread.start()

@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
-from holdfast.runtimes import clocks
-from holdfast.runtimes import fan_out as scatter_module
-from holdfast.runtimes.fan_out import FanOut, readable
+from tenure.runtimes import clocks
+from tenure.runtimes import fan_out as scatter_module
+from tenure.runtimes.fan_out import FanOut, readable
 from tests.servers import wait_until
 
 TEST_TIMEOUT = 60.0

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Client
+from tenure import Client
 from tests.hazards.helpers import Script, eventually
 
 PRELUDE = """
-import asyncio, gc, multiprocessing, os, sys, threading, time, holdfast
+import asyncio, gc, multiprocessing, os, sys, threading, time, tenure
 url = sys.argv[1]
 def say(*words): os.write(1, (" ".join(map(str, words)) + "\\n").encode())  # a line in one piece
 def fork(work):
@@ -49,7 +49,7 @@ def run(tmp_path: Path, body: str) -> list[str]:
 def test_a_childs_lock_excludes_after_its_parent_has_closed(tmp_path: Path) -> None:
     """A child that locks after a fork shares one file with all others, whatever its parent closes meanwhile."""
     body = """
-client = holdfast.Client(url)
+client = tenure.Client(url)
 before = client.lock("before").acquire()
 to_child, from_parent = os.pipe(); to_parent, from_child = os.pipe()
 def child():
@@ -78,7 +78,7 @@ say(wait(pid))
 def test_a_client_with_a_forked_child_can_be_closed(tmp_path: Path) -> None:
     """Closing a client does not wait for the children that have inherited copies of its sockets."""
     body = """
-client = holdfast.Client(url)
+client = tenure.Client(url)
 client.lock("name").acquire().release()
 out, into = os.pipe()
 pid = fork(lambda: os.read(out, 1))
@@ -92,13 +92,13 @@ say("closed"); os.write(into, b"x"); say(wait(pid))
 def test_a_lease_is_inert_in_a_child(keep: str, tmp_path: Path) -> None:
     """In a forked child an inherited lease can be neither used nor released, even if its client was dropped."""
     body = f"""
-lease = ({keep.replace("= ", ":= ")} holdfast.Client(url)).lock("name").acquire()
+lease = ({keep.replace("= ", ":= ")} tenure.Client(url)).lock("name").acquire()
 gc.collect()
 def child():
     for act in (lease.check, lease.release, lease.extend):
         try:
             act()
-        except holdfast.ForkedLeaseError:
+        except tenure.ForkedLeaseError:
             say("refused")
     with lease:
         pass
@@ -114,7 +114,7 @@ say(lease.release())
 def test_a_block_left_in_a_child_releases_nothing(tmp_path: Path) -> None:
     """A child that leaves its parent's `with` block, or collects its lease, does so in silence and releases nothing."""
     body = """
-client = holdfast.Client(url)
+client = tenure.Client(url)
 lock = client.lock("name", ttl=20)
 def child():
     raise SystemExit
@@ -125,7 +125,7 @@ try:
         if pid == 0:
             raise ValueError("leave the block")
         say(wait(pid)); lease.check(); say(len(client.inspect("name").holders))
-        with holdfast.Client(url) as other:
+        with tenure.Client(url) as other:
             assert other.lock("name").try_acquire() is None
 except ValueError:
     assert pid == 0
@@ -140,7 +140,7 @@ client.close()
 def test_parent_and_child_exclude_each_other_on_one_client(tmp_path: Path) -> None:
     """The same client object works in the child: there and in the parent, it excludes the other process."""
     body = """
-client = holdfast.Client(url)
+client = tenure.Client(url)
 lease = client.lock("parents").acquire()
 def child():
     assert client.lock("parents").try_acquire() is None
@@ -167,21 +167,21 @@ lease.release(); say(wait(pid)); client.close()
 def test_a_fork_while_other_threads_work_leaves_a_child_that_works(tmp_path: Path) -> None:
     """A child can lock although other threads were acquiring and connecting at the fork."""
     body = """
-client = holdfast.Client(url)
+client = tenure.Client(url)
 stop = False
 def busy(number):
     while not stop:
         with client.lock(f"busy {number}"):
             pass
         if number == 0:
-            with holdfast.Client(url) as fresh, fresh.lock("fresh"):
+            with tenure.Client(url) as fresh, fresh.lock("fresh"):
                 pass
 threads = [threading.Thread(target=busy, args=(number,)) for number in range(3)]
 for thread in threads: thread.start()
 def child():
     with client.lock("childs", timeout=30):
         pass
-    with holdfast.Client(url) as fresh, fresh.lock("childs too", timeout=30):
+    with tenure.Client(url) as fresh, fresh.lock("childs too", timeout=30):
         pass
 say([wait(fork(child)) for _ in range(15)])
 stop = True
@@ -194,13 +194,13 @@ client.close()
 def test_an_asyncio_client_starts_anew_in_a_child(tmp_path: Path) -> None:
     """An AsyncClient of the parent serves a new loop in the child, and its old leases are inert there."""
     body = """
-client = holdfast.AsyncClient(url)
+client = tenure.AsyncClient(url)
 async def child_main(lease):
     async with client.lock("childs", timeout=30):
         assert await client.lock("name").try_acquire() is None
     try:
         await lease.release()
-    except holdfast.ForkedLeaseError:
+    except tenure.ForkedLeaseError:
         say("refused")
     await client.close()
 async def main():
@@ -220,9 +220,9 @@ asyncio.run(main())
 def test_a_dead_waiter_is_noticed_though_its_child_lives(tmp_path: Path) -> None:
     """A killed waiter is skipped in the release itself, although a child of it has survived."""
     body = """
-from holdfast.core import attempt
+from tenure.core import attempt
 attempt.TEST_TIMEOUT = 3_600_000_000  # one that is only silent counts as alive for long
-client = holdfast.Client(url, owner="waiter")
+client = tenure.Client(url, owner="waiter")
 client.names()
 out, into = os.pipe()
 pid = fork(lambda: (os.close(into), os.read(out, 1)))
@@ -248,8 +248,8 @@ def test_a_child_waits_for_no_missing_thread(tmp_path: Path) -> None:
     """A lease that was lost before the fork, or that is to linger, is refused in the child, whatever threads did."""
     body = """
 import logging
-logging.getLogger("holdfast").disabled = True  # it tells of the loss
-client = holdfast.Client(url)
+logging.getLogger("tenure").disabled = True  # it tells of the loss
+client = tenure.Client(url)
 lost = client.lock("lost").acquire()
 client.revoke("lost", force=True)
 give_up_at = time.monotonic() + 10
@@ -262,7 +262,7 @@ def child():
     for lease in (lost, kept):
         try:
             lease.release()
-        except holdfast.ForkedLeaseError:
+        except tenure.ForkedLeaseError:
             say("refused")
     say(released.release().value)
     say(lingering.try_acquire() is None)

@@ -12,12 +12,12 @@ from tests.servers.zookeeper import ZooKeeperServer
 
 USE = """
 import asyncio, sys
-import holdfast
+import tenure
 
 def guard(lease):
     try:
         lease.guard(object())
-    except holdfast.UsageError as error:
+    except tenure.UsageError as error:
         assert "connection" in str(error), error
 
 def make_all(client):
@@ -35,7 +35,7 @@ def make_all(client):
         client.job("a name")
 
 async def use_async(url):
-    client = holdfast.AsyncClient(url)
+    client = tenure.AsyncClient(url)
     before = set(sys.modules)
     async with client.lock("a first use"):
         pass
@@ -44,7 +44,7 @@ async def use_async(url):
     return before
 
 def use(url):
-    client = holdfast.Client(url)
+    client = tenure.Client(url)
     before = set(sys.modules)
     with client.lock("a first use") as lease:
         guard(lease)
@@ -93,12 +93,12 @@ class TestFirstUse:
 def test_asyncio_is_imported_only_where_it_is_used() -> None:
     """A program of threads neither pays for it nor has it in its processes."""
     script = """
-import sys, holdfast
-with holdfast.Client("memory://") as client, client.lock("a name"):
+import sys, tenure
+with tenure.Client("memory://") as client, client.lock("a name"):
     make_all(client)
-assert not {"asyncio", "ssl", "holdfast.runtimes.aio"} & set(sys.modules)
-holdfast.AsyncClient("memory://")
-assert "holdfast.runtimes.aio" in sys.modules
+assert not {"asyncio", "ssl", "tenure.runtimes.aio"} & set(sys.modules)
+tenure.AsyncClient("memory://")
+assert "tenure.runtimes.aio" in sys.modules
 """
     make_all = USE.partition("def make_all")[1] + USE.partition("def make_all")[2].partition("async def")[0]
     subprocess.run([sys.executable, "-c", make_all + script], check=True, timeout=60)
@@ -107,12 +107,12 @@ assert "holdfast.runtimes.aio" in sys.modules
 def test_every_public_name_is_found() -> None:
     """Also those whose modules are imported when they are first used."""
     script = """
-import holdfast
-assert not hasattr(holdfast, "no_such_name")
-assert set(holdfast.__all__) <= set(dir(holdfast))
-later = {name for names in holdfast._LATER.values() for name in names}
-assert later <= set(holdfast.__all__) and not later & set(vars(holdfast))
-for name in holdfast.__all__:
-    assert getattr(holdfast, name).__module__.startswith("holdfast")
+import tenure
+assert not hasattr(tenure, "no_such_name")
+assert set(tenure.__all__) <= set(dir(tenure))
+later = {name for names in tenure._LATER.values() for name in names}
+assert later <= set(tenure.__all__) and not later & set(vars(tenure))
+for name in tenure.__all__:
+    assert getattr(tenure, name).__module__.startswith("tenure")
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

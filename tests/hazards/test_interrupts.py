@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client, LockTimeout, UsageError
-from holdfast.contracts.deadlines import NEVER
-from holdfast.stores.memory import MemoryTable, memory_source
+from tenure import Client, LockTimeout, UsageError
+from tenure.contracts.deadlines import NEVER
+from tenure.stores.memory import MemoryTable, memory_source
 from tests.hazards.helpers import eventually
 from tests.hazards.interrupting import Interrupt, before_the_release, sweep
 

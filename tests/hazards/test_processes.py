@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import AsyncClient, AsyncLease, Client, Fence, LeaseLost, Outcome, StaleTokenError
-from holdfast.contracts.store import StoreSource
-from holdfast.runtimes import clocks
-from holdfast.stores.sqlite.store import SqliteStore
+from tenure import AsyncClient, AsyncLease, Client, Fence, LeaseLost, Outcome, StaleTokenError
+from tenure.contracts.store import StoreSource
+from tenure.runtimes import clocks
+from tenure.stores.sqlite.store import SqliteStore
 from tests import virtual
 from tests.hazards.helpers import TEST_TIMEOUT, Script, eventually
 
 HOLDER = """
-import sys, holdfast
-from holdfast.runtimes import clocks
-client = holdfast.Client(sys.argv[1], owner="holder")
+import sys, tenure
+from tenure.runtimes import clocks
+client = tenure.Client(sys.argv[1], owner="holder")
 client.names()
 asked_at = clocks.steady()
 lease = client.lock("name", ttl=float(sys.argv[2])).acquire()
@@ -29,14 +29,14 @@ print(lease.token, asked_at, flush=True)
 sys.stdin.readline()
 try:
     lease.check(); print("held", flush=True)
-except holdfast.LeaseLost:
+except tenure.LeaseLost:
     print("lost", flush=True)
 print(lease.release().name, flush=True)
 client.close()
 """
 WAITER = """
-import sys, holdfast
-client = holdfast.Client(sys.argv[1], owner="waiter")
+import sys, tenure
+client = tenure.Client(sys.argv[1], owner="waiter")
 print("ready", flush=True)
 client.lock("name", ttl=5).acquire()
 print("granted", flush=True)
@@ -120,7 +120,7 @@ def test_a_stopped_waiter_is_passed_over(url: str) -> None:
     """A stopped waiter delays the others for no longer than the time after which it counts as dead."""
     with Client(url) as client:
         lease = client.lock("name", ttl=20).acquire()
-        script = Script("from holdfast.core import attempt; attempt.TEST_TIMEOUT = 300_000\n" + WAITER, url)
+        script = Script("from tenure.core import attempt; attempt.TEST_TIMEOUT = 300_000\n" + WAITER, url)
         eventually(lambda: client.inspect("name").waiters, "a waiter")
         script.send(signal.SIGSTOP)
         eventually(lambda: not client.inspect("name").waiters[0].alive, "the end of its patience")
@@ -135,9 +135,9 @@ def test_processes_count_exactly(url: str, tmp_path: Path) -> None:
     counter = tmp_path / "counter"
     counter.write_text("0")
     code = """
-import pathlib, sys, holdfast
+import pathlib, sys, tenure
 counter = pathlib.Path(sys.argv[2])
-with holdfast.Client(sys.argv[1]) as client:
+with tenure.Client(sys.argv[1]) as client:
     for _ in range(50):
         with client.lock("counter"):
             counter.write_text(str(int(counter.read_text()) + 1))
@@ -153,7 +153,7 @@ EXITS = {
     "sys.exit in a block": """
 with client.lock("other"): sys.exit(0)""",
     "a daemon thread that waits": """
-threading.Thread(target=holdfast.Client(sys.argv[1]).lock("held").acquire, daemon=True).start()
+threading.Thread(target=tenure.Client(sys.argv[1]).lock("held").acquire, daemon=True).start()
 while not client.inspect("held").waiters: pass""",
     "a daemon thread that works": """
 def work():
@@ -166,7 +166,7 @@ threading.Thread(target=work, daemon=True).start()""",
 @pytest.mark.parametrize("way", EXITS)
 def test_a_process_releases_at_its_end(url: str, way: str) -> None:
     """A process that ends in an orderly way, however it does, releases its leases, and does not hang."""
-    code = "import sys, threading, holdfast\nclient = holdfast.Client(sys.argv[1])\n"
+    code = "import sys, threading, tenure\nclient = tenure.Client(sys.argv[1])\n"
     code += "lease = client.lock('name', ttl=60).acquire()\n" + EXITS[way]
     with Client(url) as client, client.lock("held", ttl=60):
         script = Script(code, url)
@@ -195,11 +195,11 @@ def test_a_suspended_machine_loses_the_lease_at_once(url: str, tmp_path: Path) -
         return
     code = "import os, sys\nos.environ.pop('LD_PRELOAD', None)\n" + HOLDER
     previous = os.environ.get("LD_PRELOAD")
-    os.environ["LD_PRELOAD"], os.environ["HOLDFAST_TEST_CLOCK"] = str(shim), str(control)
+    os.environ["LD_PRELOAD"], os.environ["TENURE_TEST_CLOCK"] = str(shim), str(control)
     try:
         script = Script(code, url, "60")
     finally:
-        del os.environ["LD_PRELOAD"], os.environ["HOLDFAST_TEST_CLOCK"]
+        del os.environ["LD_PRELOAD"], os.environ["TENURE_TEST_CLOCK"]
         if previous is not None:
             os.environ["LD_PRELOAD"] = previous
     script.hear()

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from holdfast import (
+from tenure import (
     AsyncClient,
     Client,
     Lease,
@@ -22,13 +22,13 @@ from holdfast import (
     StoreError,
     StoreUnavailable,
 )
-from holdfast.contracts.messages import AcquireRequest, NameView, NotGranted, Reply, Withdrawn, WithdrawRequest
-from holdfast.contracts.runtime import Runtime
-from holdfast.contracts.store import Store, StoreSource
-from holdfast.core import release
-from holdfast.runtimes import clocks
-from holdfast.runtimes.threads import ThreadEvent
-from holdfast.stores.memory import MemoryTable, memory_source
+from tenure.contracts.messages import AcquireRequest, NameView, NotGranted, Reply, Withdrawn, WithdrawRequest
+from tenure.contracts.runtime import Runtime
+from tenure.contracts.store import Store, StoreSource
+from tenure.core import release
+from tenure.runtimes import clocks
+from tenure.runtimes.threads import ThreadEvent
+from tenure.stores.memory import MemoryTable, memory_source
 from tests import virtual
 from tests.hazards.helpers import DisturbedStore, disturbed, eventually, soon
 
@@ -519,7 +519,7 @@ def test_an_interrupt_leaves_nothing_behind(stage: str, monkeypatch: pytest.Monk
         held = other.lock("name").acquire() if stage == "wait" else None
         with monkeypatch.context() as patch:
             if stage == "wait":
-                patch.setattr("holdfast.runtimes.threads.ThreadEvent.wait", interrupted_wait)
+                patch.setattr("tenure.runtimes.threads.ThreadEvent.wait", interrupted_wait)
             with pytest.raises(KeyboardInterrupt):
                 client.lock("name", ttl=20).acquire()
         view = other.inspect("name")

@@ -1,4 +1,4 @@
-"""Holdfast without the parts that only POSIX systems have, as on Windows: server stores and memory work."""
+"""Tenure without the parts that only POSIX systems have, as on Windows: server stores and memory work."""
 
 import subprocess
 import sys

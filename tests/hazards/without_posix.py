@@ -1,6 +1,6 @@
-"""Hide the parts that only POSIX systems have, and then use Holdfast, in a process of its own.
+"""Hide the parts that only POSIX systems have, and then use Tenure, in a process of its own.
 
-Imports that the standard library itself needs come before; those of Holdfast and of the stores' clients come after.
+Imports that the standard library itself needs come before; those of Tenure and of the stores' clients come after.
 """
 
 import asyncio
@@ -62,23 +62,23 @@ def hide() -> None:
 
 
 def import_all() -> None:
-    """Import every module of Holdfast."""
-    import holdfast
+    """Import every module of Tenure."""
+    import tenure
 
-    for found in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
+    for found in pkgutil.walk_packages(tenure.__path__, "tenure."):
         if not found.name.endswith("__main__"):
             importlib.import_module(found.name)
-    importlib.import_module("pytest_holdfast")
+    importlib.import_module("pytest_tenure")
 
 
 def use_threads(url: Any) -> None:  # noqa: ANN401 - a URL, or the nodes of a quorum
     """Have threads contend for a name."""
-    import holdfast
+    import tenure
 
     tokens: list[int] = []
     inside: list[int] = []
 
-    def work(client: holdfast.Client, number: int) -> None:
+    def work(client: tenure.Client, number: int) -> None:
         for _ in range(3):
             with client.lock("threads", ttl=20.0, timeout=60.0) as lease:
                 inside.append(number)
@@ -88,7 +88,7 @@ def use_threads(url: Any) -> None:  # noqa: ANN401 - a URL, or the nodes of a qu
                 inside.clear()
 
     with contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(_client(holdfast.Client, url)) for _ in range(2)]
+        clients = [stack.enter_context(_client(tenure.Client, url)) for _ in range(2)]
         threads = [threading.Thread(target=work, args=(clients[each % 2], each)) for each in range(4)]
         for thread in threads:
             thread.start()
@@ -99,23 +99,23 @@ def use_threads(url: Any) -> None:  # noqa: ANN401 - a URL, or the nodes of a qu
         lease = clients[0].lock("a name").acquire()
         try:
             clients[1].lock("a name", timeout=0.05).acquire()
-        except holdfast.LockTimeout:
+        except tenure.LockTimeout:
             assert lease.release().kept
 
 
 async def use_asyncio(url: Any) -> None:  # noqa: ANN401 - a URL, or the nodes of a quorum
     """Have tasks contend for a name."""
-    import holdfast
+    import tenure
 
     tokens: list[int] = []
 
-    async def work(client: holdfast.AsyncClient) -> None:
+    async def work(client: tenure.AsyncClient) -> None:
         for _ in range(3):
             async with client.lock("asyncio", ttl=20.0, timeout=60.0) as lease:
                 tokens.append(lease.token)
                 await asyncio.sleep(0.002)
 
-    clients = [_client(holdfast.AsyncClient, url) for _ in range(2)]
+    clients = [_client(tenure.AsyncClient, url) for _ in range(2)]
     await asyncio.gather(*(work(clients[each % 2]) for each in range(4)))
     for client in clients:
         await client.close()
@@ -130,17 +130,17 @@ def _client(kind: Any, url: Any) -> Any:  # noqa: ANN401 - of either kind
 
 def refusal_of(action: str) -> str:
     """Return the error of a store that needs a POSIX system."""
-    import holdfast
-    from holdfast.cli.app import run_app
-    from holdfast.demo.show import show_demo
-    from holdfast.stores.urls import store_source
-    from holdfast.testing.pytest import Sections
+    import tenure
+    from tenure.cli.app import run_app
+    from tenure.demo.show import show_demo
+    from tenure.stores.urls import store_source
+    from tenure.testing.pytest import Sections
 
     actions: dict[str, Any] = {
-        "default": holdfast.Client,
-        "sqlite": lambda: holdfast.Client("sqlite:///tmp/locks.db"),
-        "unix": lambda: holdfast.Client("unix:///tmp/redis.sock"),
-        "node": lambda: holdfast.Client(quorum=["unix:///tmp/1.sock", "unix:///tmp/2.sock", "unix:///tmp/3.sock"]),
+        "default": tenure.Client,
+        "sqlite": lambda: tenure.Client("sqlite:///tmp/locks.db"),
+        "unix": lambda: tenure.Client("unix:///tmp/redis.sock"),
+        "node": lambda: tenure.Client(quorum=["unix:///tmp/1.sock", "unix:///tmp/2.sock", "unix:///tmp/3.sock"]),
         "client": lambda: store_source(importlib.import_module("redis").Redis(unix_socket_path="/tmp/redis.sock")),  # noqa: S108
         "sections": lambda: Sections(importlib.import_module("pathlib").Path("/tmp"))("report").__enter__(),  # noqa: S108
         "run": lambda: run_app(["run", "a name", "--", "true"]),
@@ -149,7 +149,7 @@ def refusal_of(action: str) -> str:
     }
     try:
         status = actions[action]()
-    except holdfast.UsageError as error:
+    except tenure.UsageError as error:
         return str(error)
     assert status == 64
     return ""

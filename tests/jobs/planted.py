@@ -3,7 +3,7 @@
 import inspect
 import types
 
-from holdfast.jobs import record
+from tenure.jobs import record
 
 
 def planted(before: str, after: str) -> types.ModuleType:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import AsyncClient, Client, JobNotDone, JobStatus, LeaseLost, LockTimeout, UsageError
-from holdfast.contracts.cells import Cell
-from holdfast.contracts.store import Capabilities, StoreSource
-from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
+from tenure import AsyncClient, Client, JobNotDone, JobStatus, LeaseLost, LockTimeout, UsageError
+from tenure.contracts.cells import Cell
+from tenure.contracts.store import Capabilities, StoreSource
+from tenure.stores.memory import MemoryStore, MemoryTable, memory_source
 from tests.core.test_cells import LossyStore
 from tests.hazards.helpers import TEST_TIMEOUT, Script
 
@@ -406,7 +406,7 @@ def test_a_store_without_cells_refuses_when_the_job_is_made() -> None:
 
 
 CALL = """
-import os, pathlib, sys, time, holdfast
+import os, pathlib, sys, time, tenure
 url, log, fate = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
 def push():
     with log.open("a") as file:
@@ -417,7 +417,7 @@ def push():
     time.sleep(0.05)
     with log.open("a") as file:
         file.write("done\\n")
-with holdfast.Client(url, owner=str(os.getpid())) as client:
+with tenure.Client(url, owner=str(os.getpid())) as client:
     result = client.once("push", window="daily", attempts=3, busy="wait", ttl=0.5).run(push)
     print(result.status, result.attempts, flush=True)
 """

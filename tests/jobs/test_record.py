@@ -10,10 +10,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from holdfast.core.cells import Change
-from holdfast.jobs import record as true_record
-from holdfast.jobs.record import CLOCK_BOUND, GO, LATER, SUPERSEDED, JobRules, JobStatus, RunId
-from holdfast.jobs.windows import Window
+from tenure.core.cells import Change
+from tenure.jobs import record as true_record
+from tenure.jobs.record import CLOCK_BOUND, GO, LATER, SUPERSEDED, JobRules, JobStatus, RunId
+from tenure.jobs.windows import Window
 from tests.jobs.planted import planted
 from tests.properties import hunt, thorough
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import UsageError
-from holdfast.contracts.deadlines import MICROS
-from holdfast.jobs.windows import Window, instant, schedule
+from tenure import UsageError
+from tenure.contracts.deadlines import MICROS
+from tenure.jobs.windows import Window, instant, schedule
 
 ZONES = ("UTC", "Europe/Vienna", "America/New_York", "Australia/Lord_Howe", "America/Santiago", "Asia/Kathmandu")
 EXPRESSIONS = ("0 3 * * *", "30 2 * * *", "15 1 * * 0", "*/15 * * * *", "0 */6 * * 1-5", "30 0 1 * *")

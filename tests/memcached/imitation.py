@@ -3,12 +3,12 @@
 import math
 from dataclasses import dataclass, field
 
-from holdfast.errors import OutcomeUnknown
-from holdfast.runtimes.threads import ThreadsRuntime
-from holdfast.stores.memcached.link import MemcachedAddress, MemcachedAnswer, MemcachedRequest, MemcachedServer
-from holdfast.stores.memcached.options import MemcachedDeployment
-from holdfast.stores.memcached.protocol import MetaReply
-from holdfast.stores.memcached.store import MemcachedStore
+from tenure.errors import OutcomeUnknown
+from tenure.runtimes.threads import ThreadsRuntime
+from tenure.stores.memcached.link import MemcachedAddress, MemcachedAnswer, MemcachedRequest, MemcachedServer
+from tenure.stores.memcached.options import MemcachedDeployment
+from tenure.stores.memcached.protocol import MetaReply
+from tenure.stores.memcached.store import MemcachedStore
 
 ADDRESS = MemcachedAddress("imitation")
 PHASE = 0.37

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from holdfast.contracts.messages import (
+from tenure.contracts.messages import (
     AcquireRequest,
     Busy,
     Granted,
@@ -21,9 +21,9 @@ from holdfast.contracts.messages import (
     RenewRequest,
     WithdrawRequest,
 )
-from holdfast.errors import StoreUnavailable
-from holdfast.outcome import Outcome
-from holdfast.runtimes.threads import drive
+from tenure.errors import StoreUnavailable
+from tenure.outcome import Outcome
+from tenure.runtimes.threads import drive
 from tests.memcached.imitation import Clock, FaultyLink, Imitation, VirtualRuntime, store_at
 
 T = TypeVar("T")

@@ -7,12 +7,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast import AsyncClient, AsyncLease, StoreUnavailable
-from holdfast.runtimes.threads import ThreadsRuntime
-from holdfast.stores.memcached.items import Items
-from holdfast.stores.memcached.options import deployment_of
-from holdfast.stores.memcached.threads import MemcachedThreadLink
-from holdfast.testing.conformance.check import API_FORMS
+from tenure import AsyncClient, AsyncLease, StoreUnavailable
+from tenure.runtimes.threads import ThreadsRuntime
+from tenure.stores.memcached.items import Items
+from tenure.stores.memcached.options import deployment_of
+from tenure.stores.memcached.threads import MemcachedThreadLink
+from tenure.testing.conformance.check import API_FORMS
 from tests.servers import MemcachedServer, Proxy
 
 both_forms = pytest.mark.parametrize("form", API_FORMS)
@@ -45,7 +45,7 @@ def items_at(url: str) -> tuple[Items, MemcachedThreadLink, Callable[[], float]]
     return Items(link, deployment), link, lambda: runtime.now() + 10.0
 
 
-def key_of_name(client: AsyncClient, name: str, prefix: str = "holdfast") -> bytes:
+def key_of_name(client: AsyncClient, name: str, prefix: str = "tenure") -> bytes:
     """Return the key of a plain name of a client."""
     return f"{prefix}:{client.namespace}:{name}".encode()
 

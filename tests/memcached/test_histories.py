@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast.contracts.messages import AcquireRequest, Busy, RenewReply, RenewRequest, Reply, WithdrawRequest
-from holdfast.stores.memcached import acquiring, items, releasing, renewing
-from holdfast.stores.memcached.acquiring import MemcachedAcquirer
-from holdfast.stores.memcached.items import SeenItem
-from holdfast.stores.memcached.link import MemcachedRequest
-from holdfast.stores.memcached.records import RETENTION, LockRecord, whole_seconds
-from holdfast.stores.memcached.releasing import MemcachedReleaser
-from holdfast.stores.memcached.renewing import MemcachedRenewals
+from tenure.contracts.messages import AcquireRequest, Busy, RenewReply, RenewRequest, Reply, WithdrawRequest
+from tenure.stores.memcached import acquiring, items, releasing, renewing
+from tenure.stores.memcached.acquiring import MemcachedAcquirer
+from tenure.stores.memcached.items import SeenItem
+from tenure.stores.memcached.link import MemcachedRequest
+from tenure.stores.memcached.records import RETENTION, LockRecord, whole_seconds
+from tenure.stores.memcached.releasing import MemcachedReleaser
+from tenure.stores.memcached.renewing import MemcachedRenewals
 from tests.memcached.machine import MemcachedMachine
 from tests.properties import hunt, thorough
 

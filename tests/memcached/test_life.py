@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Client, Outcome, OutcomeUnknown
-from holdfast.contracts.messages import AcquireRequest, Busy, Granted
-from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.stores.memcached.aio import MemcachedAsyncLink
-from holdfast.stores.memcached.link import MemcachedAddress, MemcachedRequest
-from holdfast.stores.memcached.options import MemcachedDeployment
-from holdfast.stores.memcached.protocol import pack_look
-from holdfast.testing.conformance.kit import Kit
+from tenure import Client, Outcome, OutcomeUnknown
+from tenure.contracts.messages import AcquireRequest, Busy, Granted
+from tenure.runtimes.aio import AsyncioRuntime
+from tenure.stores.memcached.aio import MemcachedAsyncLink
+from tenure.stores.memcached.link import MemcachedAddress, MemcachedRequest
+from tenure.stores.memcached.options import MemcachedDeployment
+from tenure.stores.memcached.protocol import pack_look
+from tenure.testing.conformance.kit import Kit
 from tests.faults.scenes import play
 from tests.hazards.helpers import Script
 from tests.hazards.test_fork import PRELUDE
@@ -24,13 +24,13 @@ from tests.servers import MemcachedServer
 from tests.wrong_servers import silent
 
 FORKED = """
-client = holdfast.Client(url)
+client = tenure.Client(url)
 held = client.lock("held", ttl=60).acquire()
 for _ in range(3): client.lock("warm", ttl=60).acquire().release()
 def child():
     try:
         held.release()
-    except holdfast.ForkedLeaseError:
+    except tenure.ForkedLeaseError:
         say("refused")
     say(client.lock("held", ttl=60).try_acquire())
     with client.lock("warm", ttl=60): say("child locks")
@@ -43,12 +43,12 @@ client.close()
 
 FORKED_LOOP = """
 async def main():
-    client = holdfast.AsyncClient(url)
+    client = tenure.AsyncClient(url)
     held = await client.lock("held", ttl=60).acquire()
     def child():
         try:
             asyncio._set_running_loop(None)
-            other = holdfast.Client(url)
+            other = tenure.Client(url)
             say(other.lock("held", ttl=60).try_acquire())
             other.close()
         finally:

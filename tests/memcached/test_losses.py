@@ -6,12 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast import LeaseLost, LockTimeout, Outcome, StoreError, StoreUnavailable
-from holdfast.contracts.messages import AcquireRequest, Granted, RenewRequest
-from holdfast.runtimes.threads import drive
-from holdfast.stores.memcached import items
-from holdfast.stores.memcached.protocol import MetaReply
-from holdfast.testing.conformance.kit import Kit
+from tenure import LeaseLost, LockTimeout, Outcome, StoreError, StoreUnavailable
+from tenure.contracts.messages import AcquireRequest, Granted, RenewRequest
+from tenure.runtimes.threads import drive
+from tenure.stores.memcached import items
+from tenure.stores.memcached.protocol import MetaReply
+from tenure.testing.conformance.kit import Kit
 from tests.faults.scenes import client_at, play
 from tests.memcached.imitation import Clock, FaultyLink, Imitation, VirtualRuntime, store_at
 from tests.memcached.scenes import LONG, both_forms, extend, fill, key_of_name, stats, url_of
@@ -295,7 +295,7 @@ def test_an_item_of_another_program_is_left_alone(memcached_server: MemcachedSer
         key = key_of_name(here, "theirs")
         memcached_server.command(b"set %b 0 60 5\r\nhello\r\n" % key)
         for attempt in (here.lock("theirs", ttl=LONG).acquire, lambda: here.inspect("theirs")):
-            with pytest.raises(StoreError, match=r"not written by Holdfast.*prefix of its own"):
+            with pytest.raises(StoreError, match=r"not written by Tenure.*prefix of its own"):
                 await attempt()
         assert memcached_server.command(b"get %b\r\n" % key, b"END\r\n").splitlines()[1] == b"hello"
         lease = await here.lock("ours", ttl=LONG).acquire()

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import UsageError
-from holdfast.stores.memcached.keys import MOST_NAME, key_of, name_in, server_of, stands_in_key
-from holdfast.stores.memcached.link import MemcachedAddress
-from holdfast.stores.memcached.options import deployment_of
-from holdfast.stores.memcached.protocol import MetaReply, ReplyReader, is_complete, pack_add, pack_look, pack_swap
-from holdfast.stores.memcached.records import (
+from tenure.errors import UsageError
+from tenure.stores.memcached.keys import MOST_NAME, key_of, name_in, server_of, stands_in_key
+from tenure.stores.memcached.link import MemcachedAddress
+from tenure.stores.memcached.options import deployment_of
+from tenure.stores.memcached.protocol import MetaReply, ReplyReader, is_complete, pack_add, pack_look, pack_swap
+from tenure.stores.memcached.records import (
     LONGEST_ITEM,
     RETENTION,
     LockRecord,
@@ -79,7 +79,7 @@ def test_a_refused_command_ends_a_conversation() -> None:
     assert not is_complete([full], 2)
     assert is_complete([full, full], 2)
     assert is_complete([MetaReply(b"STAT", b"a 1"), MetaReply(b"END")], 0)
-    assert MetaReply(b"key=holdfast%3Aname", b"exp=1").goes_on()
+    assert MetaReply(b"key=tenure%3Aname", b"exp=1").goes_on()
 
 
 @given(
@@ -98,8 +98,8 @@ def test_a_record_is_read_as_it_was_written(record: LockRecord) -> None:
     assert record_of(record.to_bytes()) == record
 
 
-@pytest.mark.parametrize("data", [b"", b"7", b"holdfast1\n", b"holdfast2 held r 1 1 1 1 1 0 0\n", b"\x80\x04K\x01."])
-def test_what_holdfast_did_not_write_is_no_record(data: bytes) -> None:
+@pytest.mark.parametrize("data", [b"", b"7", b"tenure1\n", b"tenure2 held r 1 1 1 1 1 0 0\n", b"\x80\x04K\x01."])
+def test_what_tenure_did_not_write_is_no_record(data: bytes) -> None:
     """The value of another program is not read as a record."""
     with pytest.raises(ValueError, match=r".*"):
         record_of(data)
@@ -125,7 +125,7 @@ def test_names_have_keys_of_their_own(one: str, other: str) -> None:
 def test_a_server_that_is_removed_moves_only_its_own_names() -> None:
     """The order of the servers does not matter, each has a fair part, and the names of the others stay."""
     servers = [MemcachedAddress(f"10.0.0.{number}") for number in range(5)]
-    keys = [key_of("holdfast", f"name-{number}") for number in range(2000)]
+    keys = [key_of("tenure", f"name-{number}") for number in range(2000)]
     places = {key: server_of(key, servers) for key in keys}
     assert all(server_of(key, servers[::-1]) == place for key, place in places.items())
     for server in servers:
@@ -149,10 +149,10 @@ def test_a_token_grows_and_no_mad_clock_counts() -> None:
 
 
 URLS = {
-    "memcached://host": "memcached://host:11211/holdfast",
-    "memcached://": "memcached://localhost:11211/holdfast",
+    "memcached://host": "memcached://host:11211/tenure",
+    "memcached://": "memcached://localhost:11211/tenure",
     "memcached://a,b:1,[::1]:2/locks": "memcached://a:11211,b:1,[::1]:2/locks",
-    "memcached://a/?connect_timeout=0.5": "memcached://a:11211/holdfast",
+    "memcached://a/?connect_timeout=0.5": "memcached://a:11211/tenure",
 }
 
 

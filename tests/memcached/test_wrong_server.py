@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import AsyncClient, Client, StoreError, StoreUnavailable
+from tenure import AsyncClient, Client, StoreError, StoreUnavailable
 from tests.memcached.scenes import both_forms
 from tests.servers import MemcachedServer, RedisServer
 from tests.wrong_servers import HOST, closed_port, complaint, saying, silent

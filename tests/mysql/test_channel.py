@@ -9,17 +9,17 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast import Client
-from holdfast.contracts.messages import Notification, NotificationKind
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores import table_codec
-from holdfast.stores.mysql import channel as channels
-from holdfast.stores.mysql.channel import MySqlChannel
-from holdfast.stores.mysql.connection import MySqlConnection
-from holdfast.stores.mysql.errors import INTERRUPTED, MySqlResult, MySqlServerError
-from holdfast.stores.mysql.link import MySqlLink
-from holdfast.stores.mysql.statements import MySqlStatements
-from holdfast.stores.mysql.threads import MySqlThreadLink
+from tenure import Client
+from tenure.contracts.messages import Notification, NotificationKind
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores import table_codec
+from tenure.stores.mysql import channel as channels
+from tenure.stores.mysql.channel import MySqlChannel
+from tenure.stores.mysql.connection import MySqlConnection
+from tenure.stores.mysql.errors import INTERRUPTED, MySqlResult, MySqlServerError
+from tenure.stores.mysql.link import MySqlLink
+from tenure.stores.mysql.statements import MySqlStatements
+from tenure.stores.mysql.threads import MySqlThreadLink
 from tests.servers import MariaDbServer
 
 TEST_TIMEOUT = 30.0
@@ -96,7 +96,7 @@ def _no_link() -> MySqlLink:
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
     """Keep what is logged."""
-    with caplog.at_level(logging.WARNING, "holdfast"):
+    with caplog.at_level(logging.WARNING, "tenure"):
         yield caplog
 
 

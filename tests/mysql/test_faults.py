@@ -10,8 +10,8 @@ from uuid import uuid4
 import pymysql
 import pytest
 
-from holdfast import Client, LockTimeout, StoreError
-from holdfast.stores.mysql import channel as channels
+from tenure import Client, LockTimeout, StoreError
+from tenure.stores.mysql import channel as channels
 from tests.servers import MariaDbServer, Proxy
 from tests.servers.mariadb import DATABASE, PASSWORD, USER, Replica
 
@@ -98,9 +98,9 @@ def test_a_release_ends_the_sleep_of_the_waiter(
         lease = one.lock(name, ttl=60).acquire()
         waiter = Waiter(other, name)
         eventually(lambda: waits(one, name))
-        mariadb_server.execute("DELETE FROM holdfast_messages")
+        mariadb_server.execute("DELETE FROM tenure_messages")
         lease.release()
-        eventually(lambda: mariadb_server.execute("SELECT COUNT(*) FROM holdfast_messages") == [(0,)])
+        eventually(lambda: mariadb_server.execute("SELECT COUNT(*) FROM tenure_messages") == [(0,)])
         waiter.join(TEST_TIMEOUT)
         assert waiter.tokens
 
@@ -119,11 +119,11 @@ def test_without_a_kill_the_waiter_would_sleep_on(
             pass
 
         monkeypatch.setattr(channels.MySqlChannel, "wake", wake_nobody)
-        mariadb_server.execute("DELETE FROM holdfast_messages")
+        mariadb_server.execute("DELETE FROM tenure_messages")
         lease.release()
         waiter.join(TEST_TIMEOUT)
         assert waiter.tokens
-        assert mariadb_server.execute("SELECT COUNT(*) FROM holdfast_messages") != [(0,)]
+        assert mariadb_server.execute("SELECT COUNT(*) FROM tenure_messages") != [(0,)]
         monkeypatch.undo()
 
 
@@ -149,7 +149,7 @@ def test_a_row_that_is_locked_for_longer_than_the_ttl(mariadb_server: MariaDbSer
             pass
         with mariadb_server.connect() as blocking, blocking.cursor() as cursor:
             cursor.execute("START TRANSACTION")
-            cursor.execute("SELECT 1 FROM holdfast_names WHERE name = %s FOR UPDATE", [name])
+            cursor.execute("SELECT 1 FROM tenure_names WHERE name = %s FOR UPDATE", [name])
             with pytest.raises((StoreError, LockTimeout)):
                 client.lock(name, ttl=0.2, timeout=0).acquire()
             cursor.execute("ROLLBACK")
@@ -165,7 +165,7 @@ def test_a_client_that_stands_still_in_a_step_blocks_nobody_for_long(mariadb_ser
         with stuck.cursor() as cursor:
             for statement in ("SET SESSION wait_timeout = 1", "START TRANSACTION"):
                 cursor.execute(statement)
-            cursor.execute("SELECT 1 FROM holdfast_names WHERE name = %s FOR UPDATE", [name])
+            cursor.execute("SELECT 1 FROM tenure_names WHERE name = %s FOR UPDATE", [name])
             with client.lock(name, timeout=TEST_TIMEOUT) as lease:
                 assert lease.token
 

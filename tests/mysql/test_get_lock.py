@@ -12,11 +12,11 @@ from uuid import uuid4
 import pymysql
 import pytest
 
-from holdfast import AsyncClient, Client, HoldfastError, LockTimeout, Outcome, StoreError, StoreUnavailable, UsageError
-from holdfast.stores.mysql import get_lock_sql as sql
-from holdfast.stores.mysql.get_lock import MySqlNamedLocks
-from holdfast.stores.mysql.options import PREFIX, deployment_of
-from holdfast.stores.sql.sessions import LockSession
+from tenure import AsyncClient, Client, LockTimeout, Outcome, StoreError, StoreUnavailable, TenureError, UsageError
+from tenure.stores.mysql import get_lock_sql as sql
+from tenure.stores.mysql.get_lock import MySqlNamedLocks
+from tenure.stores.mysql.options import PREFIX, deployment_of
+from tenure.stores.sql.sessions import LockSession
 from tests.faults import session_locks
 from tests.hazards.helpers import eventually, soon
 from tests.servers import MariaDbServer, Proxy
@@ -78,7 +78,7 @@ def test_a_killed_session_is_a_lost_lease(
     assert session is not None
     mariadb_server.kill_connection(session)
     assert lease.lost.wait(10.0)
-    with pytest.raises(HoldfastError, match="its session in the database has ended"):
+    with pytest.raises(TenureError, match="its session in the database has ended"):
         lease.check()
     theirs = other.lock(name).try_acquire()
     assert theirs is not None
@@ -129,7 +129,7 @@ def test_a_holder_that_is_cut_off_loses_its_lock(mariadb_server: MariaDbServer, 
 def test_a_renewed_lease_outlives_its_ttl(client: Client, other: Client, name: str, ttl: float) -> None:
     """A live holder keeps its session alive by renewals."""
     lease = client.lock(name, ttl=ttl).acquire()
-    with pytest.raises(LockTimeout, match=r"held by session \d+ of holdfast@127\.0\.0\.1:\d+"):
+    with pytest.raises(LockTimeout, match=r"held by session \d+ of tenure@127\.0\.0\.1:\d+"):
         other.lock(name).acquire(timeout=2 * ttl)
     assert lease.release() is Outcome.RELEASED
 
@@ -145,7 +145,7 @@ def test_an_extension_tells_the_server(
         async def unanswered(*_args: object) -> None:
             raise StoreUnavailable("no renewal reaches the server")
 
-        monkeypatch.setattr("holdfast.stores.sql.session_locks.SessionLockStore.renew", unanswered)
+        monkeypatch.setattr("tenure.stores.sql.session_locks.SessionLockStore.renew", unanswered)
         with pytest.raises(LockTimeout):
             other.lock(name).acquire(timeout=4.5)
         assert holder(mariadb_server, name) is not None
@@ -232,7 +232,7 @@ def test_a_connection_is_not_put_back_after_an_unlock_that_failed(
     async def not_held(*_args: object) -> bool:
         return False
 
-    monkeypatch.setattr("holdfast.stores.mysql.get_lock_session.MySqlLockSession.unlock", not_held)
+    monkeypatch.setattr("tenure.stores.mysql.get_lock_session.MySqlLockSession.unlock", not_held)
     lease.release()
     eventually(lambda: holder(mariadb_server, name) is None, "a closed session")
     assert session not in mariadb_server.clients()
@@ -386,7 +386,7 @@ def test_a_lease_is_held_and_lost_over_tls(tmp_path: Path, name: str) -> None:
 
 
 def test_databases_and_prefixes_keep_their_locks_apart(mariadb_server: MariaDbServer, url: str, name: str) -> None:
-    """The server's locks know no databases, but those of Holdfast do."""
+    """The server's locks know no databases, but those of Tenure do."""
     another = mariadb_server.create_database(f"db_{uuid4().hex[:12]}")
     urls = [url, f"{another}?mode=get_lock", f"{url}&prefix=x_"]
     clients = [Client(each) for each in urls]
@@ -408,7 +408,7 @@ def test_names_differ_by_their_bytes(url: str, name: str) -> None:
 
 def test_names_of_locks_stay_what_they_are() -> None:
     """Clients of all versions make the same name of a lock, which servers take."""
-    assert sql.lock_name("app", PREFIX, "orders:42") == "holdfast:73a20556407fa405c307a4e0a9ebc234"
+    assert sql.lock_name("app", PREFIX, "orders:42") == "tenure:73a20556407fa405c307a4e0a9ebc234"
     parts = [("a", "b", "c"), ("ab", "", "c"), ("a", "bc", ""), ("", "ab", "c"), ("a", "", "bc"), ("1:a", "b", "c")]
     names = {sql.lock_name(*each) for each in parts}
     assert len(names) == len(parts)
@@ -571,7 +571,7 @@ def by_another_session(statement: Callable[..., str]) -> Callable[..., str]:
 def test_a_proxy_is_refused(mariadb_server: MariaDbServer, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that is not the one of the greeting belongs to a proxy; it takes no lock that would stay there."""
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.stores.mysql.connection.MySqlConnection.thread_id", Mock(return_value=NOBODY))
+        patch.setattr("tenure.stores.mysql.connection.MySqlConnection.thread_id", Mock(return_value=NOBODY))
         assert "a proxy is between" in refusal(url)
     taken: list[int | None] = []
     close = MySqlNamedLocks.close_session
@@ -591,7 +591,7 @@ def test_a_renewal_by_another_session_is_none(url: str, name: str, monkeypatch: 
     with Client(url) as client:
         lease = client.lock(name, ttl=600).acquire()
         monkeypatch.setattr(sql, "holder", by_another_session(sql.holder))
-        with pytest.raises(HoldfastError, match="its session in the database has ended"):
+        with pytest.raises(TenureError, match="its session in the database has ended"):
             lease.extend()
 
 
@@ -639,5 +639,5 @@ def test_the_mode_is_an_option_of_the_url() -> None:
 
 
 def test_the_command_prints_no_token(url: str, name: str) -> None:
-    """`holdfast run` sets no HOLDFAST_TOKEN if there is none."""
+    """`tenure run` sets no TENURE_TOKEN if there is none."""
     session_locks.run_a_command_without_a_token(url, name)

@@ -6,9 +6,9 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast import Client, LockTimeout
-from holdfast.errors import HoldfastError
-from holdfast.stores.mysql import get_lock_sql as sql
+from tenure import Client, LockTimeout
+from tenure.errors import TenureError
+from tenure.stores.mysql import get_lock_sql as sql
 from tests.faults.session_locks import follow_a_silent_holder
 from tests.mysql.test_get_lock import holder
 from tests.servers import MariaDbServer
@@ -85,7 +85,7 @@ def test_a_renewal_that_proves_nothing_is_seen(
                 lease.release()
 
     monkeypatch.setattr(sql, "holder", Mock(return_value=sql.holder("another")))
-    with pytest.raises(HoldfastError, match="session in the database has ended"):
+    with pytest.raises(TenureError, match="session in the database has ended"):
         extend()
     monkeypatch.setattr(sql, "holder", Mock(return_value="SELECT CONNECTION_ID(), CONNECTION_ID()"))
     extend()

@@ -11,9 +11,9 @@ from uuid import uuid4
 import pymysql
 import pytest
 
-from holdfast import AsyncClient, Client, StoreError
-from holdfast.stores.mysql import mysql_source
-from holdfast.stores.mysql.schema import ddl, grants
+from tenure import AsyncClient, Client, StoreError
+from tenure.stores.mysql import mysql_source
+from tenure.stores.mysql.schema import ddl, grants
 from tests.servers import MariaDbServer, RedisServer
 from tests.servers.mariadb import PASSWORD, USER
 
@@ -65,11 +65,11 @@ def test_a_user_without_create_finds_the_tables(mariadb_server: MariaDbServer, d
     name = database.rpartition("/")[2]
     user = f"u_{uuid4().hex[:12]}"
     url = mariadb_server.create_user(user, "hidden") + name
-    assert "may not use the database" in refusal(url) or "holdfast schema mysql" in refusal(url)
+    assert "may not use the database" in refusal(url) or "tenure schema mysql" in refusal(url)
     mariadb_server.execute(f"GRANT SELECT ON `{name}`.* TO '{user}'@'%'")
-    assert "holdfast schema mysql" in refusal(url)
+    assert "tenure schema mysql" in refusal(url)
     with mariadb_server.connect(database=name) as connection, connection.cursor() as cursor:
-        for statement in (ddl(name, "holdfast_") + grants(name, "holdfast_", user)).split(";"):
+        for statement in (ddl(name, "tenure_") + grants(name, "tenure_", user)).split(";"):
             if statement.strip():
                 cursor.execute(statement)
     assert use(url) < use(url)
@@ -93,10 +93,10 @@ def test_another_kind_of_server_is_named(redis_server: RedisServer) -> None:
 
 
 def test_tables_of_another_layout_are_refused(mariadb_server: MariaDbServer, database: str) -> None:
-    """A client does not touch tables that another version of Holdfast made."""
+    """A client does not touch tables that another version of Tenure made."""
     use(database)
     with mariadb_server.connect(database=database.rpartition("/")[2]) as connection, connection.cursor() as cursor:
-        cursor.execute("UPDATE holdfast_meta SET layout = 99")
+        cursor.execute("UPDATE tenure_meta SET layout = 99")
     assert "have layout 99" in refusal(database)
 
 
@@ -126,7 +126,7 @@ def test_a_factory_of_the_other_form_is_refused(mariadb_server: MariaDbServer) -
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
     """Keep what is logged."""
-    with caplog.at_level(logging.WARNING, "holdfast"):
+    with caplog.at_level(logging.WARNING, "tenure"):
         yield caplog
 
 

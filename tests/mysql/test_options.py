@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import URL, create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from holdfast import UsageError
-from holdfast.stores.mysql import mysql_source, mysql_url_source, source_of_engine
-from holdfast.stores.mysql.options import deployment_of, deployment_of_engine
+from tenure import UsageError
+from tenure.stores.mysql import mysql_source, mysql_url_source, source_of_engine
+from tenure.stores.mysql.options import deployment_of, deployment_of_engine
 
 SECRET = "s3cr€t/?"  # noqa: S105 - of a URL that reaches nothing
 

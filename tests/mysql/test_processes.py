@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast import Client
+from tenure import Client
 from tests.hazards.helpers import Script, eventually
 from tests.hazards.test_fork import PRELUDE
 from tests.mysql.accounts import Account
@@ -12,7 +12,7 @@ from tests.postgresql.test_processes import ENDING, FORK, kill_a_waiter_with_a_c
 from tests.servers import MariaDbServer
 
 SESSIONS = """
-client = holdfast.Client(url, namespace="fork")
+client = tenure.Client(url, namespace="fork")
 lease = client.lock("name", ttl=20).acquire()
 say("held"); sys.stdin.readline()
 def child():
@@ -30,14 +30,14 @@ say(lease.release()); client.close()
 """
 
 LOOP = """
-client = holdfast.AsyncClient(url, namespace="fork")
+client = tenure.AsyncClient(url, namespace="fork")
 async def child_main(lease):
     async with client.lock("childs", timeout=30):
         assert await client.lock("name").try_acquire() is None
         say("child"); sys.stdin.readline()
     try:
         await lease.release()
-    except holdfast.ForkedLeaseError:
+    except tenure.ForkedLeaseError:
         say("refused")
     await client.close()
 async def main():

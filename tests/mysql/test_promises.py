@@ -16,8 +16,8 @@ import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from holdfast import AsyncClient, Client, LockTimeout, Outcome, StoreError, StoreUnavailable
-from holdfast.testing.conformance.kit import Kit
+from tenure import AsyncClient, Client, LockTimeout, Outcome, StoreError, StoreUnavailable
+from tenure.testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play
 from tests.hazards.helpers import eventually
 from tests.mysql.accounts import SECRET, Account
@@ -234,7 +234,7 @@ def test_a_statement_that_the_server_ends_is_repeated(mariadb_server: MariaDbSer
         with mariadb_server.connect(database=account.name) as blocking, blocking.cursor() as cursor:
             cursor.execute("SET SESSION max_statement_time = 0")
             cursor.execute("START TRANSACTION")
-            cursor.execute("SELECT 1 FROM holdfast_names FOR UPDATE")
+            cursor.execute("SELECT 1 FROM tenure_names FOR UPDATE")
             goes_on(account.url, "name", "max_statement_time", blocking.rollback)
     finally:
         mariadb_server.execute("SET GLOBAL max_statement_time = 0")
@@ -243,8 +243,8 @@ def test_a_statement_that_the_server_ends_is_repeated(mariadb_server: MariaDbSer
 @pytest.mark.parametrize(
     "wrong",
     [
-        "DROP TABLE holdfast_names",
-        "ALTER TABLE holdfast_names CHANGE COLUMN holder holder_of_another_version TEXT",
+        "DROP TABLE tenure_names",
+        "ALTER TABLE tenure_names CHANGE COLUMN holder holder_of_another_version TEXT",
     ],
 )
 def test_wrong_tables_are_an_error_that_lasts(account: Account, wrong: str) -> None:
@@ -252,7 +252,7 @@ def test_wrong_tables_are_an_error_that_lasts(account: Account, wrong: str) -> N
     with Client(account.url, retry_for=600) as client:
         client.names()
         account.execute(wrong)
-        with pytest.raises(StoreError, match="holdfast schema mysql") as caught:
+        with pytest.raises(StoreError, match="tenure schema mysql") as caught:
             client.lock("name", timeout=600).acquire()
         assert not isinstance(caught.value, StoreUnavailable)
 

@@ -6,13 +6,13 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from holdfast.contracts.messages import AcquireRequest, RenewRequest
-from holdfast.stores.mysql import get_lock_sql
-from holdfast.stores.mysql.channel import SLEEPING
-from holdfast.stores.mysql.link import BEGIN, COMMIT, GREETING, IMPATIENT, PATIENT, ROLLBACK, STARTED
-from holdfast.stores.mysql.schema import ddl, ddl_statements, expand, grants
-from holdfast.stores.mysql.statements import MySqlStatements, text
-from holdfast.stores.sql.rows import SqlRow
+from tenure.contracts.messages import AcquireRequest, RenewRequest
+from tenure.stores.mysql import get_lock_sql
+from tenure.stores.mysql.channel import SLEEPING
+from tenure.stores.mysql.link import BEGIN, COMMIT, GREETING, IMPATIENT, PATIENT, ROLLBACK, STARTED
+from tenure.stores.mysql.schema import ddl, ddl_statements, expand, grants
+from tenure.stores.mysql.statements import MySqlStatements, text
+from tenure.stores.sql.rows import SqlRow
 
 DO = MySqlStatements("locks_")
 ROW = SqlRow("na'me\\", 3, 4, plain=False, state='["é"]', heads="a b")
@@ -58,11 +58,11 @@ STATEMENTS = (
     *(DO.look, DO.clock, DO.end_quarantine),
     *get_lock_sql.SERVER,
     get_lock_sql.set_timeout(5),
-    get_lock_sql.lock("holdfast:a", 0.0, 7),
-    get_lock_sql.holder("holdfast:a"),
+    get_lock_sql.lock("tenure:a", 0.0, 7),
+    get_lock_sql.holder("tenure:a"),
     get_lock_sql.describe(7),
-    *get_lock_sql.unlock("holdfast:a"),
-    f"SELECT {get_lock_sql.kill_operand('holdfast:a', 7)}",  # the parser knows no KILL of an expression; servers do
+    *get_lock_sql.unlock("tenure:a"),
+    f"SELECT {get_lock_sql.kill_operand('tenure:a', 7)}",  # the parser knows no KILL of an expression; servers do
 )
 
 ONLY_ONE_HAS = (

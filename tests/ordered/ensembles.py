@@ -7,14 +7,14 @@ from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import Any
 
-from holdfast.contracts.runtime import Runtime
-from holdfast.contracts.store import Store, StoreSource
-from holdfast.stores.etcd.directory import EtcdDirectory
-from holdfast.stores.etcd.keys import TOMBSTONE
-from holdfast.stores.ordered.store import OrderedStore
-from holdfast.stores.urls import store_source
-from holdfast.stores.zookeeper.directory import ZooKeeperDirectory
-from holdfast.testing.conformance.kit import Kit
+from tenure.contracts.runtime import Runtime
+from tenure.contracts.store import Store, StoreSource
+from tenure.stores.etcd.directory import EtcdDirectory
+from tenure.stores.etcd.keys import TOMBSTONE
+from tenure.stores.ordered.store import OrderedStore
+from tenure.stores.urls import store_source
+from tenure.stores.zookeeper.directory import ZooKeeperDirectory
+from tenure.testing.conformance.kit import Kit
 from tests.faults.scenes import client_at
 from tests.servers import EtcdEnsemble, EtcdServer, Proxy, ZooKeeperEnsemble, ZooKeeperServer
 
@@ -111,7 +111,7 @@ class ZooKeepers(Ensemble):
 
     def left(self, space: str) -> list[str]:
         """Return all nodes but the roots."""
-        root = f"/{space}/holdfast"
+        root = f"/{space}/tenure"
 
         def walk(client: Any, path: str) -> list[str]:  # noqa: ANN401 - kazoo has no types
             children = [f"{path}/{each}" for each in client.get_children(path)] if client.exists(path) else []

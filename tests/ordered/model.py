@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from holdfast.contracts.messages import Page
-from holdfast.contracts.runtime import Runtime
-from holdfast.contracts.store import StoreSource
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.stores.ordered import Detail, Entry, Listing, Record, Watcher
-from holdfast.stores.ordered.store import CAPABILITIES, OrderedStore
 from simulation.ensemble import Ensemble
+from tenure.contracts.messages import Page
+from tenure.contracts.runtime import Runtime
+from tenure.contracts.store import StoreSource
+from tenure.errors import OutcomeUnknown, StoreUnavailable
+from tenure.stores.ordered import Detail, Entry, Listing, Record, Watcher
+from tenure.stores.ordered.store import CAPABILITIES, OrderedStore
 
 TRUST = 25.0
 """For how long a proof is good, in seconds: longer than what tests ask for."""

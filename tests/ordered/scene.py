@@ -1,10 +1,10 @@
 """A store over a directory of a test, in one thread."""
 
-from holdfast.contracts.deadlines import micros
-from holdfast.contracts.messages import AcquireRequest, Granted, Notification, ReleaseRequest, RenewRequest
-from holdfast.outcome import Outcome
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.ordered.store import OrderedStore
+from tenure.contracts.deadlines import micros
+from tenure.contracts.messages import AcquireRequest, Granted, Notification, ReleaseRequest, RenewRequest
+from tenure.outcome import Outcome
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.ordered.store import OrderedStore
 from tests.ordered.model import ModelDirectory, SharedEnsemble
 
 LONG = micros(1_000.0)

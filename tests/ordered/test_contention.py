@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from holdfast.contracts.messages import AcquireRequest, Busy, Granted, NotificationKind, Queued, WithdrawRequest
-from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.outcome import Outcome
-from holdfast.runtimes.threads import drive
-from holdfast.stores.ordered.contenders import WOKEN_TTL
-from holdfast.stores.ordered.entries import Listing
-from holdfast.stores.ordered.inspector import Inspector
-from holdfast.stores.ordered.renewing import LeaseRenewals
+from tenure.contracts.messages import AcquireRequest, Busy, Granted, NotificationKind, Queued, WithdrawRequest
+from tenure.errors import StoreError, StoreUnavailable
+from tenure.outcome import Outcome
+from tenure.runtimes.threads import drive
+from tenure.stores.ordered.contenders import WOKEN_TTL
+from tenure.stores.ordered.entries import Listing
+from tenure.stores.ordered.inspector import Inspector
+from tenure.stores.ordered.renewing import LeaseRenewals
 from tests.ordered.model import ModelDirectory
 from tests.ordered.scene import Scene, ask_of
 from tests.simulated.mutants import replaced

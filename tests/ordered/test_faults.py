@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast import AsyncClient, AsyncLease, StoreUnavailable
-from holdfast.runtimes.clocks import steady
-from holdfast.testing.conformance.kit import Kit
+from tenure import AsyncClient, AsyncLease, StoreUnavailable
+from tenure.runtimes.clocks import steady
+from tenure.testing.conformance.kit import Kit
 from tests.faults.resource import SharedNumbers
 from tests.faults.scenes import API_FORMS, play
 from tests.hazards.helpers import Script
@@ -43,19 +43,19 @@ async def at_last(client: AsyncClient) -> tuple[AsyncLease, float]:
 
 
 HOLDER = """
-import asyncio, sys, time, holdfast
-from holdfast.runtimes.clocks import steady
+import asyncio, sys, time, tenure
+from tenure.runtimes.clocks import steady
 url, colour = sys.argv[1:]
 
 def block():
-    with holdfast.Client(url, operation_timeout=10) as client:
+    with tenure.Client(url, operation_timeout=10) as client:
         lease = client.lock("name", ttl=60).acquire()
         while True:
             print(steady() + lease.remaining(), flush=True)
             time.sleep(0.01)
 
 async def loop():
-    async with holdfast.AsyncClient(url, operation_timeout=10) as client:
+    async with tenure.AsyncClient(url, operation_timeout=10) as client:
         lease = await client.lock("name", ttl=60).acquire()
         while True:
             print(steady() + lease.remaining(), flush=True)
@@ -100,7 +100,7 @@ def test_a_killed_holder_is_followed_when_its_session_ends(ensemble: Ensemble, s
 
 
 STOPPED = """
-import asyncio, logging, sys, time, holdfast
+import asyncio, logging, sys, time, tenure
 from tests.faults.resource import SharedNumbers
 logging.disable()
 url, colour, port, space = sys.argv[1:]
@@ -113,17 +113,17 @@ def report(lease):
     try:
         lease.check()
         print("held", flush=True)
-    except holdfast.LeaseLost:
+    except tenure.LeaseLost:
         print("lost", flush=True)
     try:
         numbers.write("name", lease.token, value + 1)
         print("written", flush=True)
-    except holdfast.StaleTokenError:
+    except tenure.StaleTokenError:
         print("refused", flush=True)
     numbers.close()
 
 def block():
-    with holdfast.Client(url, operation_timeout=10) as client:
+    with tenure.Client(url, operation_timeout=10) as client:
         lease = client.lock("name", ttl=60).acquire()
         for _ in report(lease):
             sys.stdin.readline()
@@ -131,12 +131,12 @@ def block():
             try:
                 client.inspect("name")
                 break
-            except holdfast.StoreUnavailable:
+            except tenure.StoreUnavailable:
                 time.sleep(0.01)
         print(lease.release().name, flush=True)
 
 async def loop():
-    async with holdfast.AsyncClient(url, operation_timeout=10) as client:
+    async with tenure.AsyncClient(url, operation_timeout=10) as client:
         lease = await client.lock("name", ttl=60).acquire()
         for _ in report(lease):
             await asyncio.to_thread(sys.stdin.readline)
@@ -144,7 +144,7 @@ async def loop():
             try:
                 await client.inspect("name")
                 break
-            except holdfast.StoreUnavailable:
+            except tenure.StoreUnavailable:
                 await asyncio.sleep(0.01)
         print((await lease.release()).name, flush=True)
 

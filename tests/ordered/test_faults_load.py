@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, pairwise
 
-from holdfast import Client
-from holdfast.runtimes.clocks import steady
+from tenure import Client
+from tenure.runtimes.clocks import steady
 from tests.faults.judgement import Overlap, disorder, overlaps
 from tests.faults.metronome import Metronome
 from tests.faults.resource import total
@@ -31,7 +31,7 @@ from tests.hazards.helpers import eventually
 from tests.ordered.ensembles import Ensemble, Etcds
 from tests.servers import RedisServer
 
-SECONDS = float(os.environ.get("HOLDFAST_CHAOS_SECONDS", "0"))
+SECONDS = float(os.environ.get("TENURE_CHAOS_SECONDS", "0"))
 """For how long servers are hurt at least, in seconds; by each fault once, however long that takes."""
 
 SESSION = 3.0

@@ -9,20 +9,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Self, cast
 
-from holdfast import AsyncClient, AsyncLease, Client, StoreUnavailable
-from holdfast.contracts.runtime import Runtime
-from holdfast.contracts.store import Store, StoreSource
-from holdfast.runtimes.clocks import steady
-from holdfast.stores.etcd.directory import EtcdDirectory
-from holdfast.stores.ordered.store import OrderedStore
-from holdfast.stores.urls import store_source
-from holdfast.stores.zookeeper.directory import ZooKeeperDirectory
+from tenure import AsyncClient, AsyncLease, Client, StoreUnavailable
+from tenure.contracts.runtime import Runtime
+from tenure.contracts.store import Store, StoreSource
+from tenure.runtimes.clocks import steady
+from tenure.stores.etcd.directory import EtcdDirectory
+from tenure.stores.ordered.store import OrderedStore
+from tenure.stores.urls import store_source
+from tenure.stores.zookeeper.directory import ZooKeeperDirectory
 from tests.faults.children import API_FORMS
 from tests.hazards.helpers import Script, eventually
 from tests.ordered.ensembles import Ensemble
 
 if TYPE_CHECKING:
-    from holdfast.core.attempt import Attempt
+    from tenure.core.attempt import Attempt
 
 LONG = 60.0
 """A session, and a ttl, that outlive every test."""
@@ -267,8 +267,8 @@ def test_a_permit_wakes_no_more_than_there_are(ensemble: Ensemble, space: str) -
 
 
 QUEUE = """
-import asyncio, sys, threading, holdfast
-from holdfast.runtimes.clocks import steady
+import asyncio, sys, threading, tenure
+from tenure.runtimes.clocks import steady
 url, colour = sys.argv[1:]
 mutex = threading.Lock()
 
@@ -282,14 +282,14 @@ def block():
             tell(number, lease.token)
     threads = []
     for line in sys.stdin:
-        threads.append(threading.Thread(target=wait, args=(holdfast.Client(url, operation_timeout=10), int(line))))
+        threads.append(threading.Thread(target=wait, args=(tenure.Client(url, operation_timeout=10), int(line))))
         threads[-1].start()
     for thread in threads:
         thread.join()
 
 async def loop():
     async def wait(number):
-        async with holdfast.AsyncClient(url, operation_timeout=10) as client, client.lock("name", ttl=60) as lease:
+        async with tenure.AsyncClient(url, operation_timeout=10) as client, client.lock("name", ttl=60) as lease:
             tell(number, lease.token)
     tasks = []
     while line := await asyncio.to_thread(sys.stdin.readline):

@@ -8,9 +8,9 @@ from typing import Any, Generic, TypeVar, cast
 
 import pytest
 
-from holdfast import AsyncClient, AsyncLease, LockTimeout, StoreUnavailable
-from holdfast.runtimes.clocks import steady
-from holdfast.testing.conformance.kit import Kit
+from tenure import AsyncClient, AsyncLease, LockTimeout, StoreUnavailable
+from tenure.runtimes.clocks import steady
+from tenure.testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, play
 from tests.ordered.ensembles import Ensemble, Party, note, proxies
 from tests.servers import Proxy

@@ -5,11 +5,11 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
-from holdfast.contracts.messages import AcquireRequest, ReleaseRequest
-from holdfast.stores.ordered.entries import Entry, Kind
-from holdfast.stores.ordered.granting import decide, to_watch
-from holdfast.table.state import NameState
-from holdfast.table.step import Step
+from tenure.contracts.messages import AcquireRequest, ReleaseRequest
+from tenure.stores.ordered.entries import Entry, Kind
+from tenure.stores.ordered.granting import decide, to_watch
+from tenure.table.state import NameState
+from tenure.table.step import Step
 
 LENGTHS = {1: 6, 2: 6, 3: 5, 5: 4}
 """How many contend at most, for each capacity: a few of each weight are all that matters, so no list is left out."""

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client, Lease, LeaseLost, Lock, Outcome
-from holdfast.core.lease import PART, CoreLease
-from holdfast.core.local_queue import LocalQueue, LocalQueues
-from holdfast.stores.ordered import Entry, Kind, acquiring
-from holdfast.stores.ordered.granting import decide
-from holdfast.stores.ordered.trust import SessionTrust
+from tenure import Client, Lease, LeaseLost, Lock, Outcome
+from tenure.core.lease import PART, CoreLease
+from tenure.core.local_queue import LocalQueue, LocalQueues
+from tenure.stores.ordered import Entry, Kind, acquiring
+from tenure.stores.ordered.granting import decide
+from tenure.stores.ordered.trust import SessionTrust
 from tests.ordered.model import TRUST, SharedEnsemble, model_source
 from tests.servers.waiting import ServerFailedError, wait_until
 from tests.simulated.mutants import replaced

@@ -6,7 +6,7 @@ from tests.hazards.helpers import Script
 from tests.servers import EtcdServer, ZooKeeperServer
 
 BODY = """
-import os, sys, threading, time, holdfast
+import os, sys, threading, time, tenure
 
 def within(condition, seconds=20):
     give_up_at = time.monotonic() + seconds
@@ -26,15 +26,15 @@ def hand_off(lock, lease):
 def child(lease):
     try:
         lease.check()
-    except holdfast.ForkedLeaseError:
+    except tenure.ForkedLeaseError:
         print("inert", flush=True)
     try:
         lease.guard()
-    except holdfast.ForkedLeaseError:
+    except tenure.ForkedLeaseError:
         print("no guard", flush=True)
     print(kept.try_acquire(), handed.try_acquire(), flush=True)
 
-client = holdfast.Client(sys.argv[1])
+client = tenure.Client(sys.argv[1])
 kept = client.lock("kept", linger=60)
 first = kept.acquire()
 first.release()

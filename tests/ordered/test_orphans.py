@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.contracts.messages import NotificationKind
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.runtimes.threads import drive
-from holdfast.stores.ordered import Entry, Listing, Record
+from tenure.contracts.messages import NotificationKind
+from tenure.errors import OutcomeUnknown, StoreUnavailable
+from tenure.runtimes.threads import drive
+from tenure.stores.ordered import Entry, Listing, Record
 from tests.ordered.model import ModelDirectory
 from tests.ordered.scene import Scene, ask_of
 

@@ -12,17 +12,17 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.contracts.messages import AdjustRequest, Granted
-from holdfast.errors import StoreError
-from holdfast.outcome import Outcome
-from holdfast.runtimes.threads import drive
-from holdfast.stores.ordered import Entry, Listing, Record
-from holdfast.stores.ordered.acquiring import Acquirer
-from holdfast.stores.ordered.adjusting import Adjuster
-from holdfast.stores.ordered.caretaker import Caretaker
-from holdfast.stores.ordered.contenders import ContenderRegistry
-from holdfast.stores.ordered.releasing import Releaser
-from holdfast.stores.ordered.renewing import GONE, SESSION_ENDED, LeaseRenewals
+from tenure.contracts.messages import AdjustRequest, Granted
+from tenure.errors import StoreError
+from tenure.outcome import Outcome
+from tenure.runtimes.threads import drive
+from tenure.stores.ordered import Entry, Listing, Record
+from tenure.stores.ordered.acquiring import Acquirer
+from tenure.stores.ordered.adjusting import Adjuster
+from tenure.stores.ordered.caretaker import Caretaker
+from tenure.stores.ordered.contenders import ContenderRegistry
+from tenure.stores.ordered.releasing import Releaser
+from tenure.stores.ordered.renewing import GONE, SESSION_ENDED, LeaseRenewals
 from tests.ordered.model import ModelDirectory
 from tests.ordered.scene import Scene, ask_of
 

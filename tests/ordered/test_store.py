@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.contracts.deadlines import DRIFT, micros, valid_until
-from holdfast.contracts.messages import RenewRequest
-from holdfast.core.lease import why_refused
-from holdfast.errors import StoreUnavailable
-from holdfast.outcome import Outcome
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.ordered import Entry, Kind, Listing, Record
-from holdfast.stores.ordered.store import OrderedStore
+from tenure.contracts.deadlines import DRIFT, micros, valid_until
+from tenure.contracts.messages import RenewRequest
+from tenure.core.lease import why_refused
+from tenure.errors import StoreUnavailable
+from tenure.outcome import Outcome
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.ordered import Entry, Kind, Listing, Record
+from tenure.stores.ordered.store import OrderedStore
 from tests.ordered.model import ModelDirectory, SharedEnsemble
 from tests.ordered.scene import Scene, ask_of
 from tests.servers import wait_until

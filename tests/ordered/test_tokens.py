@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.contracts.limits import MOST_TOKENS
-from holdfast.contracts.messages import AcquireRequest, AdjustRequest, Granted, Queued
-from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.outcome import Outcome
-from holdfast.runtimes.threads import drive
-from holdfast.stores.ordered import acquiring, entries
-from holdfast.stores.ordered.entries import Entry, Kind
+from tenure.contracts.limits import MOST_TOKENS
+from tenure.contracts.messages import AcquireRequest, AdjustRequest, Granted, Queued
+from tenure.errors import StoreError, StoreUnavailable
+from tenure.outcome import Outcome
+from tenure.runtimes.threads import drive
+from tenure.stores.ordered import acquiring, entries
+from tenure.stores.ordered.entries import Entry, Kind
 from tests.ordered.scene import Scene, ask_of
 from tests.simulated.mutants import replaced
 

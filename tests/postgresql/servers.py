@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
-from holdfast.stores.postgresql.options import PREFIX
-from holdfast.stores.postgresql.schema import ddl, grants
+from tenure.stores.postgresql.options import PREFIX
+from tenure.stores.postgresql.schema import ddl, grants
 from tests.servers import Certificates, PostgresServer, Proxy
 from tests.servers.homes import Home
 
@@ -48,7 +48,7 @@ def tables_for(server: PostgresServer, user: str, schema: str) -> None:
         connection.execute(grants(schema, PREFIX, user).encode())
 
 
-def url_at(address: tuple[str, int], query: str = "", user: str = "holdfast", database: str = "postgres") -> str:
+def url_at(address: tuple[str, int], query: str = "", user: str = "tenure", database: str = "postgres") -> str:
     """Return the URL of a server behind an address."""
     host, port = address
     return f"postgresql://{user}@{host}:{port}/{database}{query}"

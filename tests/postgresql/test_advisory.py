@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from holdfast import AsyncClient, Client, LockTimeout, Outcome, StoreError, StoreUnavailable, UsageError
-from holdfast.stores.postgresql.advisory import PgAdvisoryLocks
-from holdfast.stores.sql.sessions import LockKey, SessionView
+from tenure import AsyncClient, Client, LockTimeout, Outcome, StoreError, StoreUnavailable, UsageError
+from tenure.stores.postgresql.advisory import PgAdvisoryLocks
+from tenure.stores.sql.sessions import LockKey, SessionView
 from tests.faults import session_locks
 from tests.hazards.helpers import eventually, soon
 from tests.servers import PgBouncer, PostgresServer, Proxy
@@ -146,7 +146,7 @@ def test_a_pooled_connection_holds_no_lock(postgres_server: PostgresServer, clie
         with client.lock("name"):
             assert len(holders(postgres_server, "name")) == 1
     assert not postgres_server.execute(LOCKS)
-    assert len(postgres_server.clients("holdfast: here")) == 1
+    assert len(postgres_server.clients("tenure: here")) == 1
 
 
 def test_a_connection_is_not_put_back_after_an_unlock_that_failed(
@@ -159,7 +159,7 @@ def test_a_connection_is_not_put_back_after_an_unlock_that_failed(
     async def not_held(*_args: object) -> bool:
         return False
 
-    monkeypatch.setattr("holdfast.stores.postgresql.advisory_session.PgLockSession.unlock", not_held)
+    monkeypatch.setattr("tenure.stores.postgresql.advisory_session.PgLockSession.unlock", not_held)
     lease.release()
     eventually(lambda: not postgres_server.execute(LOCKS), "a closed session")
     assert pid not in postgres_server.clients()
@@ -186,7 +186,7 @@ def test_a_slow_acquisition_that_is_cancelled_leaves_no_lock(postgres_server: Po
 
     async def main(proxy: Proxy) -> None:
         host, port = proxy.address
-        async with AsyncClient(f"postgresql://holdfast@{host}:{port}/postgres?mode=advisory") as client:
+        async with AsyncClient(f"postgresql://tenure@{host}:{port}/postgres?mode=advisory") as client:
             await (await client.lock("name").acquire()).release()
             proxy.blackhole(up=False)
             task = asyncio.ensure_future(client.lock("name").acquire(timeout=5.0))
@@ -204,12 +204,12 @@ def acquire_through_a_bad_proxy(server: PostgresServer, swallowed: bytes, rounds
     """Let four clients acquire a name through a proxy that swallows replies, and check that nobody holds it then."""
     with Proxy(server.address, seed=16) as proxy:
         host, port = proxy.address
-        url = f"postgresql://holdfast@{host}:{port}/postgres?mode=advisory"
+        url = f"postgresql://tenure@{host}:{port}/postgres?mode=advisory"
         session_locks.swallow_replies(proxy, url, "name", swallowed, rounds)
     eventually(lambda: not server.execute(LOCKS), "a server without locks")
 
 
-@pytest.mark.parametrize("swallowed", [b"try_lock", b"holdfast_unlock"])
+@pytest.mark.parametrize("swallowed", [b"try_lock", b"tenure_unlock"])
 def test_a_lost_reply_leaves_no_lock(postgres_server: PostgresServer, swallowed: bytes) -> None:
     """Many replies to 1,000 acquisitions are swallowed: no two clients hold the lock at once, and no one at the end."""
     acquire_through_a_bad_proxy(postgres_server, swallowed, 1000)
@@ -237,7 +237,7 @@ def test_two_names_with_one_key_are_told_apart(client: Client, other: Client, mo
 
 
 def test_an_advisory_lock_of_another_program_is_told(postgres_server: PostgresServer, client: Client) -> None:
-    """A key that a program without Holdfast has locked is an error that names its session."""
+    """A key that a program without Tenure has locked is an error that names its session."""
     with postgres_server.connect(application_name="cron") as connection:
         connection.execute("SELECT pg_advisory_lock(%s)", (LockKey.of("name").number,))
         with pytest.raises(StoreError, match=r"session \d+ \(cron\) for another name or by another program"):
@@ -285,17 +285,17 @@ def test_waiting_leaves_no_error_in_the_servers_log(
 
 def test_without_a_sequence_there_are_no_tokens(client: Client) -> None:
     """A lease without a fencing token says so, and how to have tokens."""
-    with client.lock("name").acquire() as lease, pytest.raises(UsageError, match="CREATE SEQUENCE holdfast_tokens"):
+    with client.lock("name").acquire() as lease, pytest.raises(UsageError, match="CREATE SEQUENCE tenure_tokens"):
         _ = lease.token
     with client.multilock(["a", "b"]).acquire() as group, pytest.raises(UsageError, match="no fencing tokens"):
         _ = group.tokens
 
 
 def test_a_sequence_that_is_there_gives_tokens(postgres_server: PostgresServer) -> None:
-    """`holdfast_tokens` is found when the store is opened, and tokens grow from client to client, also after waits."""
+    """`tenure_tokens` is found when the store is opened, and tokens grow from client to client, also after waits."""
     base = postgres_server.create_database("with_tokens")
     with postgres_server.connect(base) as connection:
-        connection.execute("CREATE SEQUENCE holdfast_tokens")
+        connection.execute("CREATE SEQUENCE tenure_tokens")
     with Client(f"{base}?mode=advisory") as one, Client(f"{base}?mode=advisory") as two, ThreadPoolExecutor(1) as pool:
         first = one.lock("name").acquire()
         waiting = pool.submit(two.lock("name").acquire, 20.0)
@@ -338,5 +338,5 @@ def test_options_of_the_table_are_refused(option: str) -> None:
 
 
 def test_the_command_prints_no_token(url: str) -> None:
-    """`holdfast run` sets no HOLDFAST_TOKEN if there is none."""
+    """`tenure run` sets no TENURE_TOKEN if there is none."""
     session_locks.run_a_command_without_a_token(url, "name")

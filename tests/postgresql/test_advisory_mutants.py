@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast import Client, LockTimeout, StoreError
-from holdfast.errors import HoldfastError
-from holdfast.stores.postgresql import advisory_sql
-from holdfast.stores.postgresql.advisory_session import PgLockSession
-from holdfast.stores.postgresql.connection import PgStatement
-from holdfast.stores.sql.sessions import LockKey
+from tenure import Client, LockTimeout, StoreError
+from tenure.errors import TenureError
+from tenure.stores.postgresql import advisory_sql
+from tenure.stores.postgresql.advisory_session import PgLockSession
+from tenure.stores.postgresql.connection import PgStatement
+from tenure.stores.sql.sessions import LockKey
 from tests.faults.session_locks import follow_a_silent_holder
 from tests.hazards.helpers import eventually
 from tests.servers import PostgresServer
@@ -61,7 +61,7 @@ def test_a_session_without_a_timeout_is_seen(url: str, monkeypatch: pytest.Monke
 def test_a_mark_that_says_nothing_is_seen(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """If all names had one mark, a collision of keys would look like a lock that is held."""
 
-    def collide(mark: Callable[[str], int]) -> HoldfastError:
+    def collide(mark: Callable[[str], int]) -> TenureError:
         def of(name: str) -> LockKey:
             return LockKey(name, 42, mark(name))
 
@@ -70,7 +70,7 @@ def test_a_mark_that_says_nothing_is_seen(url: str, monkeypatch: pytest.MonkeyPa
             Client(url) as here,
             Client(url) as there,
             here.lock("one").acquire(),
-            pytest.raises(HoldfastError) as caught,
+            pytest.raises(TenureError) as caught,
         ):
             there.lock("two").acquire(timeout=0)
         return caught.value
@@ -103,7 +103,7 @@ def test_a_renewal_that_proves_nothing_is_seen(
             finally:
                 lease.release()
 
-    with pytest.raises(HoldfastError, match="session in the database has ended"):
+    with pytest.raises(TenureError, match="session in the database has ended"):
         extend()
     blind = altered(advisory_sql.PROLONG, "EXISTS (SELECT FROM", "true OR EXISTS (SELECT FROM")
     monkeypatch.setattr(advisory_sql, "PROLONG", blind)

@@ -4,10 +4,10 @@ import logging
 
 import pytest
 
-from holdfast import Client, Outcome
-from holdfast.stores.postgresql.channel import PgChannel
-from holdfast.stores.postgresql.connection import PgConnection
-from holdfast.testing.conformance.kit import Kit
+from tenure import Client, Outcome
+from tenure.stores.postgresql.channel import PgChannel
+from tenure.stores.postgresql.connection import PgConnection
+from tenure.testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play
 from tests.hazards.helpers import eventually
 from tests.servers import PgBouncer, PostgresServer
@@ -136,9 +136,9 @@ def test_a_channel_does_not_come_back_through_a_pooler(
     import asyncio
     from urllib.parse import urlsplit
 
-    from holdfast.runtimes.aio import AsyncioRuntime
-    from holdfast.stores.postgresql.aio import PgAsyncLink
-    from holdfast.stores.postgresql.options import deployment_of
+    from tenure.runtimes.aio import AsyncioRuntime
+    from tenure.stores.postgresql.aio import PgAsyncLink
+    from tenure.stores.postgresql.options import deployment_of
 
     async def main() -> None:
         runtime = AsyncioRuntime()

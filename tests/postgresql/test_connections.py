@@ -10,19 +10,19 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast import Client, LockTimeout, Outcome, StoreUnavailable
-from holdfast.contracts.runtime import Runtime
-from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.postgresql import connection as connections
-from holdfast.stores.postgresql.aio import PgAsyncLink
-from holdfast.stores.postgresql.connection import PgStatement
-from holdfast.stores.postgresql.database import PgDatabase
-from holdfast.stores.postgresql.errors import PgServerError, to_store_error
-from holdfast.stores.postgresql.link import PgLink
-from holdfast.stores.postgresql.options import PgDeployment, deployment_of
-from holdfast.stores.postgresql.threads import PgThreadLink
-from holdfast.testing.conformance.kit import Kit
+from tenure import Client, LockTimeout, Outcome, StoreUnavailable
+from tenure.contracts.runtime import Runtime
+from tenure.runtimes.aio import AsyncioRuntime
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.postgresql import connection as connections
+from tenure.stores.postgresql.aio import PgAsyncLink
+from tenure.stores.postgresql.connection import PgStatement
+from tenure.stores.postgresql.database import PgDatabase
+from tenure.stores.postgresql.errors import PgServerError, to_store_error
+from tenure.stores.postgresql.link import PgLink
+from tenure.stores.postgresql.options import PgDeployment, deployment_of
+from tenure.stores.postgresql.threads import PgThreadLink
+from tenure.testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play
 from tests.hazards.helpers import eventually
 from tests.postgresql.servers import proxy_for, url_at
@@ -68,14 +68,14 @@ REFUSALS = {
     "sorry, too many clients already": True,
     "remaining connection slots are reserved for non-replication superuser connections": True,
     'too many connections for role "database"': True,
-    'too many connections for database "holdfast"': True,
+    'too many connections for database "tenure"': True,
     'database "too" is not currently accepting connections': True,
-    'database "holdfast" does not exist': False,
-    'role "holdfast" does not exist': False,
-    'role "holdfast" is not permitted to log in': False,
-    'permission denied for database "holdfast"': False,
-    'password authentication failed for user "holdfast"': False,
-    'no pg_hba.conf entry for host "127.0.0.1", user "holdfast", database "postgres", no encryption': False,
+    'database "tenure" does not exist': False,
+    'role "tenure" does not exist': False,
+    'role "tenure" is not permitted to log in': False,
+    'permission denied for database "tenure"': False,
+    'password authentication failed for user "tenure"': False,
+    'no pg_hba.conf entry for host "127.0.0.1", user "tenure", database "postgres", no encryption': False,
 }
 """What a server says when it refuses a connection, and whether that passes."""
 
@@ -149,7 +149,7 @@ def test_each_address_of_a_host_is_tried(postgres_server: PostgresServer, monkey
     async def work(link: PgLink, runtime: Runtime) -> None:
         assert await link.execute(ONE, (), runtime.now() + 10) == [(b"1",)]
 
-    with_link(API_FORMS[1], f"postgresql://holdfast@two.example:{postgres_server.port}/postgres", work)
+    with_link(API_FORMS[1], f"postgresql://tenure@two.example:{postgres_server.port}/postgres", work)
 
 
 def test_connections_are_bounded_however_many_threads_begin(postgres_server: PostgresServer) -> None:

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from holdfast import AsyncClient, Client
+from tenure import AsyncClient, Client
 from tests.faults.fairness import race
 from tests.servers import PostgresServer
 
@@ -75,7 +75,7 @@ def test_a_long_queue_stays_correct(postgres_server: PostgresServer) -> None:
             while len((await holder.inspect("queue")).waiters) < 300:
                 assert not any(task.done() for task in tasks)
                 await asyncio.sleep(0.05)
-            ((size,),) = postgres_server.execute("SELECT max(pg_column_size(n.*)) FROM holdfast_names AS n")
+            ((size,),) = postgres_server.execute("SELECT max(pg_column_size(n.*)) FROM tenure_names AS n")
             assert size > 1000
             await lease.release()
             await asyncio.gather(*tasks)

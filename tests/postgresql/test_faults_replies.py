@@ -4,8 +4,8 @@ from contextlib import suppress
 
 import pytest
 
-from holdfast import LockTimeout, Outcome, OutcomeUnknown, StoreUnavailable
-from holdfast.testing.conformance.kit import Kit
+from tenure import LockTimeout, Outcome, OutcomeUnknown, StoreUnavailable
+from tenure.testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play
 from tests.faults.tally import ROUNDS, Crowd
 from tests.postgresql.servers import proxy_for, url_at
@@ -27,12 +27,12 @@ def test_a_statement_without_a_reply(postgres_server: PostgresServer, statement:
         with proxy_for(postgres_server) as proxy:
             ours = client_at(kit, url_at(proxy.address), operation_timeout=2.0)
             theirs = client_at(kit, postgres_server.url, operation_timeout=2.0)
-            FAULTS[fault](proxy, containing=f"holdfast_{statement}".encode())
+            FAULTS[fault](proxy, containing=f"tenure_{statement}".encode())
             lease = await ours.lock("name", TTL).acquire()
             lease.check()
             waiting = kit.start(lambda: theirs.lock("name", TTL).acquire())
             await kit.waiters(theirs, "name", 1)
-            FAULTS[fault](proxy, containing=f"holdfast_{statement}".encode())
+            FAULTS[fault](proxy, containing=f"tenure_{statement}".encode())
             with suppress(OutcomeUnknown):  # it says so, and the renewer goes on
                 assert await lease.extend(TTL) > TTL / 2
             assert await lease.release() is Outcome.RELEASED
@@ -62,7 +62,7 @@ def test_a_try_without_a_reply_leaves_nothing(postgres_server: PostgresServer, f
             client = client_at(kit, url_at(proxy.address), operation_timeout=2.0)
             other = client_at(kit, postgres_server.url)
             await client.names()
-            proxy.swallow(containing=b"holdfast_acquire")
+            proxy.swallow(containing=b"tenure_acquire")
             with pytest.raises(StoreUnavailable, match="did not answer"):
                 await client.lock("name", TTL).try_acquire()
             await kit.free(other, "name")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Client, LeaseLost, LockTimeout, Outcome, StoreUnavailable
-from holdfast.testing.conformance.kit import Kit
+from tenure import Client, LeaseLost, LockTimeout, Outcome, StoreUnavailable
+from tenure.testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play
 from tests.hazards.helpers import Script, eventually
 from tests.postgresql.servers import url_at
@@ -35,7 +35,7 @@ def crash(server: PostgresServer) -> None:
 
 def end_quarantine(url: str) -> None:
     """Run the command that ends a quarantine."""
-    subprocess.run([sys.executable, "-m", "holdfast", "quarantine", "end", "--yes", url], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "tenure", "quarantine", "end", "--yes", url], check=True, timeout=60)
 
 
 @pytest.mark.parametrize("form", API_FORMS)
@@ -103,7 +103,7 @@ def lagging(tmp_path: Path) -> Generator[tuple[PostgresServer, Standby]]:
 def both(primary: PostgresServer, standby: PostgresServer, query: str) -> str:
     """Return a URL that names two hosts."""
     (one, first), (other, second) = primary.address, standby.address
-    return f"postgresql://holdfast@{one}:{first},{other}:{second}/postgres{query}"
+    return f"postgresql://tenure@{one}:{first},{other}:{second}/postgres{query}"
 
 
 @pytest.mark.parametrize("form", API_FORMS)
@@ -167,8 +167,8 @@ def test_a_standby_is_named(tmp_path: Path, form: str) -> None:
 def test_a_dead_waiter_is_skipped_at_once(postgres_server: PostgresServer) -> None:
     """A killed process at the head of the queue does not keep its successors waiting."""
     code = """
-import sys, holdfast
-client = holdfast.Client(sys.argv[1], owner="dead")
+import sys, tenure
+client = tenure.Client(sys.argv[1], owner="dead")
 print("ready", flush=True)
 client.lock("name", ttl=60).acquire()
 """

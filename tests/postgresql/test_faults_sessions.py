@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import Client, LockTimeout, Outcome, StoreUnavailable
-from holdfast.testing.conformance.kit import Kit
+from tenure import Client, LockTimeout, Outcome, StoreUnavailable
+from tenure.testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play
 from tests.hazards.helpers import eventually
 from tests.servers import Clock, PostgresServer
@@ -71,7 +71,7 @@ def test_a_session_that_is_ended_in_a_request_costs_no_lease(postgres_server: Po
         client = client_at(kit, f"{postgres_server.url}?application_name={mine}", operation_timeout=5.0)
         await (await client.lock("name", TTL).acquire()).release()
         with postgres_server.connect() as admin, admin.transaction():
-            admin.execute("SELECT FROM holdfast_names WHERE name = %s FOR UPDATE", (f"{kit.space}:name",))
+            admin.execute("SELECT FROM tenure_names WHERE name = %s FOR UPDATE", (f"{kit.space}:name",))
             waiting = kit.start(lambda: client.lock("name", TTL).acquire())
 
             async def ended() -> bool:
@@ -103,7 +103,7 @@ def test_a_row_that_is_locked_for_longer_than_the_ttl(postgres_server: PostgresS
         patient = client_at(kit, postgres_server.url, operation_timeout=10.0)
         await (await hasty.lock("name", ttl).acquire()).release()
         with postgres_server.connect() as admin, admin.transaction():
-            admin.execute("SELECT FROM holdfast_names WHERE name = %s FOR UPDATE", (f"{kit.space}:name",))
+            admin.execute("SELECT FROM tenure_names WHERE name = %s FOR UPDATE", (f"{kit.space}:name",))
             with pytest.raises((StoreUnavailable, LockTimeout)):
                 await hasty.lock("name", ttl).acquire()
             assert await (await hasty.lock("other", ttl).acquire()).release() is Outcome.RELEASED

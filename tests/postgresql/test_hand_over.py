@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.contracts.messages import Queued
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.postgresql import schema
-from holdfast.stores.sql.shared_steps import SharedSteps
-from holdfast.stores.urls import store_source
-from holdfast.testing.conformance.kit import RawClient
+from tenure.contracts.messages import Queued
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.postgresql import schema
+from tenure.stores.sql.shared_steps import SharedSteps
+from tenure.stores.urls import store_source
+from tenure.testing.conformance.kit import RawClient
 from tests.hazards.helpers import eventually
 from tests.servers import PostgresServer
 

@@ -8,13 +8,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast import AsyncClient, Client
-from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.postgresql.aio import PgAsyncLink
-from holdfast.stores.postgresql.connection import PgStatement
-from holdfast.stores.postgresql.options import deployment_of
-from holdfast.stores.postgresql.threads import PgThreadLink
+from tenure import AsyncClient, Client
+from tenure.runtimes.aio import AsyncioRuntime
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.postgresql.aio import PgAsyncLink
+from tenure.stores.postgresql.connection import PgStatement
+from tenure.stores.postgresql.options import deployment_of
+from tenure.stores.postgresql.threads import PgThreadLink
 from tests.hazards.helpers import eventually
 from tests.hazards.interrupting import sweep
 from tests.hazards.test_cancellations import AGAIN, LATE, WAITING, cancelled

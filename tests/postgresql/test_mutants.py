@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import HoldfastError
-from holdfast.stores.postgresql import connection, database, link
-from holdfast.stores.postgresql.channel import PgChannel
-from holdfast.stores.postgresql.connection import PgConnection, PgStatement
-from holdfast.stores.postgresql.errors import PgBroken, PgServerError, unanswered
-from holdfast.stores.postgresql.link import PgLink
+from tenure import TenureError
+from tenure.stores.postgresql import connection, database, link
+from tenure.stores.postgresql.channel import PgChannel
+from tenure.stores.postgresql.connection import PgConnection, PgStatement
+from tenure.stores.postgresql.errors import PgBroken, PgServerError, unanswered
+from tenure.stores.postgresql.link import PgLink
 from tests.faults.scenes import API_FORMS
 from tests.postgresql import test_channel, test_connections, test_faults_sessions
 from tests.servers import PostgresServer
@@ -53,7 +53,7 @@ def misread_refusals(patch: Patch) -> None:
 
 def set_no_interval(patch: Patch) -> None:
     """Let a statement that nobody waits for go on."""
-    patch.setattr(link, "SETTINGS", PgStatement("holdfast_settings", "SELECT 1"))
+    patch.setattr(link, "SETTINGS", PgStatement("tenure_settings", "SELECT 1"))
 
 
 def ignore_poolers(patch: Patch) -> None:
@@ -141,5 +141,5 @@ def test_a_planted_bug_is_found(request: pytest.FixtureRequest, monkeypatch: Pat
     """The test of the guarantee fails with the bug."""
     plant, test = PLANTED[bug]
     plant(monkeypatch)
-    with pytest.raises((AssertionError, HoldfastError, PgServerError)):
+    with pytest.raises((AssertionError, TenureError, PgServerError)):
         test(request)

@@ -9,9 +9,9 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, NullConnectionPool
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from holdfast import AsyncClient, Client, UsageError
-from holdfast.stores.postgresql import postgresql_source
-from holdfast.stores.postgresql.options import deployment_of_pool
+from tenure import AsyncClient, Client, UsageError
+from tenure.stores.postgresql import postgresql_source
+from tenure.stores.postgresql.options import deployment_of_pool
 from tests.hazards.helpers import eventually
 from tests.servers import PostgresServer
 

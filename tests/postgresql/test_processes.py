@@ -3,19 +3,19 @@
 import subprocess
 import sys
 
-from holdfast import Client
+from tenure import Client
 from tests.hazards.helpers import Script, eventually
 from tests.hazards.test_fork import PRELUDE
 from tests.servers import PostgresServer
 
 FORK = """
-client = holdfast.Client(url, namespace="fork")
+client = tenure.Client(url, namespace="fork")
 lease = client.lock("name", ttl=20).acquire()
 def child():
     assert client.lock("name").try_acquire() is None
     try:
         lease.release()
-    except holdfast.ForkedLeaseError:
+    except tenure.ForkedLeaseError:
         say("refused")
     with client.lock("childs", timeout=30) as own:
         own.check()
@@ -28,7 +28,7 @@ say(lease.release()); client.close()
 """
 
 WAITER = """
-client = holdfast.Client(url, namespace="fork")
+client = tenure.Client(url, namespace="fork")
 client.names()
 out, into = os.pipe()
 pid = fork(lambda: (os.close(into), os.read(out, 1)))
@@ -37,7 +37,7 @@ client.lock("waited for", ttl=60).acquire()
 """
 
 ENDING = """
-client = holdfast.Client(url, namespace="fork")
+client = tenure.Client(url, namespace="fork")
 lease = client.lock("ending", ttl=60).acquire()
 say("held")
 """
@@ -45,10 +45,10 @@ say("held")
 HIDDEN = """
 import sys
 sys.modules["psycopg"] = None
-import holdfast
+import tenure
 try:
-    holdfast.Client("postgresql://me:s3cret@127.0.0.1/d")
-except holdfast.HoldfastError as error:
+    tenure.Client("postgresql://me:s3cret@127.0.0.1/d")
+except tenure.TenureError as error:
     print(error)
 """
 

@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from holdfast.contracts.deadlines import micros
-from holdfast.contracts.messages import RenewRequest
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.urls import store_source
-from holdfast.testing.conformance.kit import RawClient
+from tenure.contracts.deadlines import micros
+from tenure.contracts.messages import RenewRequest
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.urls import store_source
+from tenure.testing.conformance.kit import RawClient
 from tests.hazards.helpers import eventually
 from tests.servers import PostgresServer
 

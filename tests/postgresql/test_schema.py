@@ -7,32 +7,32 @@ import threading
 
 import pytest
 
-from holdfast import Client, StoreError
-from holdfast.stores.postgresql.schema import SCHEMA, expand
+from tenure import Client, StoreError
+from tenure.stores.postgresql.schema import SCHEMA, expand
 from tests.faults.scenes import API_FORMS
 from tests.postgresql.servers import PASSWORD, tables_for
 from tests.servers import PostgresServer
 from tests.wrong_servers import complaint
 
 LOCK = """
-import sys, holdfast
+import sys, tenure
 sys.stdin.readline()
-with holdfast.Client(sys.argv[1]) as client:
+with tenure.Client(sys.argv[1]) as client:
     with client.lock("migrated", ttl=20) as lease:
         print(lease.token)
 """
 
 COPY = b"""
-INSERT INTO swept.holdfast_names SELECT (jsonb_populate_record(one, jsonb_build_object(
+INSERT INTO swept.tenure_names SELECT (jsonb_populate_record(one, jsonb_build_object(
     'name', 'old' || n, 'counter', 4000000000000000 + n, 'idle_after', 0
-))).* FROM swept.holdfast_names AS one, generate_series(1, 100000) AS n
+))).* FROM swept.tenure_names AS one, generate_series(1, 100000) AS n
 """
 """Makes 100,000 old rows of one that is new."""
 
 
 def test_no_time_is_that_of_a_transaction() -> None:
     """The SQL reads the clock when it writes, and keeps instants as whole microseconds."""
-    sql = expand(SCHEMA, "locks", "holdfast_").lower()
+    sql = expand(SCHEMA, "locks", "tenure_").lower()
     assert "clock_timestamp()" in sql
     for wrong in ("now()", "current_timestamp", "localtimestamp", "statement_timestamp", "transaction_timestamp"):
         assert not re.search(rf"(?<![a-z_]){re.escape(wrong)}", sql), wrong
@@ -97,7 +97,7 @@ def test_a_role_that_may_not_make_tables_is_told_who_can(
     url = postgres_server.url_for(name, PASSWORD, name)
     error = complaint(form, f"{url}{query}")
     assert type(error) is StoreError
-    assert "`holdfast schema postgresql`" in str(error)
+    assert "`tenure schema postgresql`" in str(error)
     assert "missing" in str(error)
 
 
@@ -106,12 +106,12 @@ def test_a_role_may_make_tables_in_a_schema_that_it_was_given(postgres_server: P
     url = postgres_server.create_user("tenant", PASSWORD)
     postgres_server.execute('CREATE SCHEMA given AUTHORIZATION "tenant"')
     with Client(f"{url}?schema=given", retry_for=0) as client, client.lock("name", ttl=20):
-        assert postgres_server.execute("SELECT count(*) FROM given.holdfast_names") == [(1,)]
+        assert postgres_server.execute("SELECT count(*) FROM given.tenure_names") == [(1,)]
 
 
 @pytest.mark.parametrize("form", API_FORMS)
 @pytest.mark.parametrize(
-    "lacks", ["SELECT, UPDATE, DELETE, INSERT ON TABLE given.holdfast_names", "USAGE ON SCHEMA given"]
+    "lacks", ["SELECT, UPDATE, DELETE, INSERT ON TABLE given.tenure_names", "USAGE ON SCHEMA given"]
 )
 def test_a_missing_right_is_named(postgres_server: PostgresServer, form: str, lacks: str) -> None:
     """The error says that rights are missing, and which command prints them."""
@@ -125,10 +125,10 @@ def test_a_missing_right_is_named(postgres_server: PostgresServer, form: str, la
     assert "least GRANTs" in str(error)
 
 
-FORM = "SELECT prosrc FROM pg_proc WHERE proname = 'holdfast_acquire' AND pronamespace = %s::regnamespace"
+FORM = "SELECT prosrc FROM pg_proc WHERE proname = 'tenure_acquire' AND pronamespace = %s::regnamespace"
 OTHER_FORM = """
 UPDATE pg_proc SET prosrc = 'BEGIN place := 0; END'
-WHERE proname = 'holdfast_acquire' AND pronamespace = %s::regnamespace
+WHERE proname = 'tenure_acquire' AND pronamespace = %s::regnamespace
 """
 
 
@@ -140,8 +140,8 @@ def test_functions_of_an_earlier_version_are_renewed(postgres_server: PostgresSe
     tables_for(postgres_server, schema, schema)
     made = postgres_server.execute(FORM, schema)
     postgres_server.execute(OTHER_FORM, schema)
-    postgres_server.execute(f"DROP FUNCTION {schema}.holdfast_silence_factor(integer, bigint, bigint)")
-    assert "`holdfast schema postgresql`" in str(complaint(form, f"{url}?schema={schema}"))
+    postgres_server.execute(f"DROP FUNCTION {schema}.tenure_silence_factor(integer, bigint, bigint)")
+    assert "`tenure schema postgresql`" in str(complaint(form, f"{url}?schema={schema}"))
     assert postgres_server.execute(FORM, schema) != made
     with Client(f"{postgres_server.url}?schema={schema}") as client:
         client.names()
@@ -151,8 +151,8 @@ def test_functions_of_an_earlier_version_are_renewed(postgres_server: PostgresSe
 @pytest.mark.parametrize("form", API_FORMS)
 def test_another_layout_is_refused(postgres_server: PostgresServer, form: str) -> None:
     """Tables of another version are left alone."""
-    tables_for(postgres_server, "holdfast", f"layout_{form}")
-    postgres_server.execute(expand("UPDATE @meta SET layout = 99", f"layout_{form}", "holdfast_"))
+    tables_for(postgres_server, "tenure", f"layout_{form}")
+    postgres_server.execute(expand("UPDATE @meta SET layout = 99", f"layout_{form}", "tenure_"))
     error = complaint(form, f"{postgres_server.url}?schema=layout_{form}")
     assert "layout 99" in str(error)
     assert "another prefix" in str(error)
@@ -160,16 +160,16 @@ def test_another_layout_is_refused(postgres_server: PostgresServer, form: str) -
 
 def test_old_rows_are_swept_in_parts(postgres_server: PostgresServer) -> None:
     """One statement looks at some hundred rows of 100,000; and no token is issued again after that."""
-    tables_for(postgres_server, "holdfast", "swept")
+    tables_for(postgres_server, "tenure", "swept")
     with Client(f"{postgres_server.url}?schema=swept") as client:
         client.lock("copied", ttl=20).acquire().release()
     with postgres_server.connect() as connection:
         connection.execute(COPY)
-        last, sweep = "", expand("SELECT @sweep(%s, 500, 120000000)", "swept", "holdfast_")
+        last, sweep = "", expand("SELECT @sweep(%s, 500, 120000000)", "swept", "tenure_")
         for _ in range(3):
-            ((before,),) = connection.execute("SELECT count(*) FROM swept.holdfast_names").fetchall()
+            ((before,),) = connection.execute("SELECT count(*) FROM swept.tenure_names").fetchall()
             ((last,),) = connection.execute(sweep.encode(), (last,)).fetchall()
-            ((after,),) = connection.execute("SELECT count(*) FROM swept.holdfast_names").fetchall()
+            ((after,),) = connection.execute("SELECT count(*) FROM swept.tenure_names").fetchall()
             assert 499 <= before - after <= 500  # one of them is new
             assert last
     with Client(f"{postgres_server.url}?schema=swept") as client, client.lock("new", ttl=20) as lease:

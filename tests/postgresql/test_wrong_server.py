@@ -5,7 +5,7 @@ import traceback
 
 import pytest
 
-from holdfast import Client, StoreError, StoreUnavailable, UsageError
+from tenure import Client, StoreError, StoreUnavailable, UsageError
 from tests.faults.scenes import API_FORMS
 from tests.postgresql.servers import url_at
 from tests.servers import PostgresServer, RedisServer

@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncClient, Client, LockTimeout, UsageError
-from holdfast.contracts.cells import Cell
-from holdfast.contracts.runtime import Runtime
-from holdfast.contracts.store import Capabilities, StoreSource
-from holdfast.core import slots
-from holdfast.core.session import Session
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.runtimes import clocks
-from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
+from tenure import AsyncClient, Client, LockTimeout, UsageError
+from tenure.contracts.cells import Cell
+from tenure.contracts.runtime import Runtime
+from tenure.contracts.store import Capabilities, StoreSource
+from tenure.core import slots
+from tenure.core.session import Session
+from tenure.errors import OutcomeUnknown, StoreUnavailable
+from tenure.runtimes import clocks
+from tenure.stores.memory import MemoryStore, MemoryTable, memory_source
 from tests import virtual
 from tests.hazards.helpers import Script, eventually
 
 BUY = """
-import sys, holdfast
-with holdfast.Client(sys.argv[1]) as client:
+import sys, tenure
+with tenure.Client(sys.argv[1]) as client:
     stock, counter, sold = client.stock("tickets", 4), client.counter("sold"), 0
     while stock.take():
         sold += 1
@@ -34,8 +34,8 @@ with holdfast.Client(sys.argv[1]) as client:
 
 
 SELL = """
-import sys, holdfast
-client = holdfast.Client(sys.argv[1])
+import sys, tenure
+client = tenure.Client(sys.argv[1])
 stock = client.stock("tickets", 3)
 with open(sys.argv[2], "ab", buffering=0) as report:
     while stock.take():

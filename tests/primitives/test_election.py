@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from tenure import (
     AsyncClient,
     Client,
     Leader,
@@ -21,10 +21,10 @@ from holdfast import (
     StoreUnavailable,
     UsageError,
 )
-from holdfast.contracts.messages import NameView
-from holdfast.contracts.store import StoreSource
-from holdfast.runtimes.threads import ThreadEvent, ThreadsRuntime
-from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
+from tenure.contracts.messages import NameView
+from tenure.contracts.store import StoreSource
+from tenure.runtimes.threads import ThreadEvent, ThreadsRuntime
+from tenure.stores.memory import MemoryStore, MemoryTable, memory_source
 from tests.hazards.helpers import TEST_TIMEOUT, eventually
 
 TTL = 20.0

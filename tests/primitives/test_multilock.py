@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from tenure import (
     AsyncClient,
     AsyncMultiLease,
     Client,
@@ -27,7 +27,7 @@ from holdfast import (
     StoreUnavailable,
     UsageError,
 )
-from holdfast.contracts.messages import (
+from tenure.contracts.messages import (
     AcquireRequest,
     Granted,
     NotGranted,
@@ -37,12 +37,12 @@ from holdfast.contracts.messages import (
     Withdrawn,
     WithdrawRequest,
 )
-from holdfast.contracts.runtime import Runtime
-from holdfast.contracts.store import StoreSource
-from holdfast.runtimes import clocks
-from holdfast.runtimes.threads import drive
-from holdfast.stores.memory import MemoryStore, MemoryTable, memory_source
-from holdfast.table.step import Step
+from tenure.contracts.runtime import Runtime
+from tenure.contracts.store import StoreSource
+from tenure.runtimes import clocks
+from tenure.runtimes.threads import drive
+from tenure.stores.memory import MemoryStore, MemoryTable, memory_source
+from tenure.table.step import Step
 from tests import virtual
 from tests.hazards.helpers import TEST_TIMEOUT, disturbed, eventually
 

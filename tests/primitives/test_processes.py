@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import AsyncClient, Client, Leader
-from holdfast.runtimes import clocks
+from tenure import AsyncClient, Client, Leader
+from tenure.runtimes import clocks
 from tests import virtual
 from tests.hazards.helpers import TEST_TIMEOUT, Script, eventually
 
 COUNT = """
-import pathlib, random, sys, holdfast
+import pathlib, random, sys, tenure
 url, folder, names, seed = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3].split(), int(sys.argv[4])
 chance = random.Random(seed)
-with holdfast.Client(url) as client:
+with tenure.Client(url) as client:
     for _ in range(40):
         mine = chance.sample(names, chance.randint(1, len(names)))
         with client.multilock(mine, ttl=20, timeout=60):
@@ -26,8 +26,8 @@ with holdfast.Client(url) as client:
 """
 
 LEAD = """
-import sys, holdfast
-client = holdfast.Client(sys.argv[1], owner=sys.argv[3])
+import sys, tenure
+client = tenure.Client(sys.argv[1], owner=sys.argv[3])
 election = client.election("boss", ttl=float(sys.argv[2]))
 term = election.campaign(sys.argv[3])
 print(term.token, flush=True)
@@ -38,8 +38,8 @@ client.close()
 """
 
 TAKE = """
-import sys, holdfast
-client = holdfast.Client(sys.argv[1])
+import sys, tenure
+client = tenure.Client(sys.argv[1])
 lease = client.multilock(["a", "b", "c"], ttl=float(sys.argv[2])).acquire()
 print("held", flush=True)
 sys.stdin.readline()

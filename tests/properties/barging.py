@@ -5,7 +5,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from holdfast.contracts.messages import AcquireRequest, ReleaseRequest
+from tenure.contracts.messages import AcquireRequest, ReleaseRequest
 from tests.properties.store_machine import NAMES, SECOND, StoreMachine, picks
 
 bounds = st.sampled_from([500, 100_000, 100_000, 100_000, 2 * SECOND])

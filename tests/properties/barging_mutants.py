@@ -1,7 +1,7 @@
 """Grant tables that are wrong in one way each about requests that allow barging."""
 
-from holdfast.contracts.messages import AcquireRequest, NotificationKind
-from holdfast.table.step import Step
+from tenure.contracts.messages import AcquireRequest, NotificationKind
+from tenure.table.step import Step
 
 
 class ImpatientIsPassed(Step):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import dropwhile
 
-from holdfast.contracts.messages import (
+from tenure.contracts.messages import (
     AcquireRequest,
     AdjustRequest,
     Busy,
@@ -26,9 +26,9 @@ from holdfast.contracts.messages import (
     Withdrawn,
     WithdrawRequest,
 )
-from holdfast.outcome import Outcome
-from holdfast.table.state import PLACEHOLDER, Holder, NameState, Waiter
-from holdfast.table.times import MARGIN, PROPOSAL_BOUND, RETRY, TOMBSTONE
+from tenure.outcome import Outcome
+from tenure.table.state import PLACEHOLDER, Holder, NameState, Waiter
+from tenure.table.times import MARGIN, PROPOSAL_BOUND, RETRY, TOMBSTONE
 
 LONGEST_DELAY = 40
 

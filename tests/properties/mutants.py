@@ -7,7 +7,7 @@ They change what goes in and what comes out of the true table, and know nothing 
 
 from dataclasses import replace
 
-from holdfast.contracts.messages import (
+from tenure.contracts.messages import (
     AcquireRequest,
     AdjustRequest,
     Granted,
@@ -20,10 +20,10 @@ from holdfast.contracts.messages import (
     Reply,
     WithdrawRequest,
 )
-from holdfast.outcome import Outcome
-from holdfast.table.state import PLACEHOLDER, Queue
-from holdfast.table.step import Step
-from holdfast.table.times import RETRY
+from tenure.outcome import Outcome
+from tenure.table.state import PLACEHOLDER, Queue
+from tenure.table.step import Step
+from tenure.table.times import RETRY
 
 
 class NewcomerOvertakes(Step):

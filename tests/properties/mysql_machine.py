@@ -7,16 +7,16 @@ from typing import Any
 from unittest.mock import patch
 from uuid import uuid4
 
-from holdfast.contracts.messages import Notification, NotificationKind
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores import table_codec
-from holdfast.stores.mysql import database, schema, statements
-from holdfast.stores.mysql.database import MySqlDatabase
-from holdfast.stores.mysql.options import MySqlDeployment
-from holdfast.stores.mysql.threads import MySqlThreadLink
-from holdfast.stores.sql.database import SqlDatabase
-from holdfast.stores.sql.store import SqlStore
 from simulation.sql.server import SqlRules
+from tenure.contracts.messages import Notification, NotificationKind
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores import table_codec
+from tenure.stores.mysql import database, schema, statements
+from tenure.stores.mysql.database import MySqlDatabase
+from tenure.stores.mysql.options import MySqlDeployment
+from tenure.stores.mysql.threads import MySqlThreadLink
+from tenure.stores.sql.database import SqlDatabase
+from tenure.stores.sql.store import SqlStore
 from tests.properties.sql_machine import SqlMachine
 from tests.properties.store_machine import Client
 from tests.servers import MariaDbServer
@@ -177,4 +177,4 @@ WRONG_STATEMENTS: dict[str, tuple[str, str, str]] = {
 """Statements with a bug, each: the template, what it says, and what it says then."""
 
 FOUND_SOON = ("a lease that has not ended is taken", "a quarantine is not kept")
-"""Those that random histories look for each time. The others take minutes each: set HOLDFAST_ALL_MUTANTS."""
+"""Those that random histories look for each time. The others take minutes each: set TENURE_ALL_MUTANTS."""

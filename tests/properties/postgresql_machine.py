@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 from uuid import uuid4
 
-from holdfast.contracts.messages import Notification, NotificationKind
-from holdfast.runtimes.threads import ThreadsRuntime
-from holdfast.stores import table_codec
-from holdfast.stores.postgresql import schema
-from holdfast.stores.postgresql.database import PgDatabase
-from holdfast.stores.postgresql.options import PgDeployment
-from holdfast.stores.postgresql.statements import read_text
-from holdfast.stores.postgresql.threads import PgThreadLink
-from holdfast.stores.sql.database import SqlDatabase
-from holdfast.stores.tabled import RETENTION
 from simulation.sql.server import SqlRules
+from tenure.contracts.messages import Notification, NotificationKind
+from tenure.runtimes.threads import ThreadsRuntime
+from tenure.stores import table_codec
+from tenure.stores.postgresql import schema
+from tenure.stores.postgresql.database import PgDatabase
+from tenure.stores.postgresql.options import PgDeployment
+from tenure.stores.postgresql.statements import read_text
+from tenure.stores.postgresql.threads import PgThreadLink
+from tenure.stores.sql.database import SqlDatabase
+from tenure.stores.tabled import RETENTION
 from tests.properties.sql_machine import SqlMachine
 from tests.properties.store_machine import Client
 from tests.servers import PostgresServer
@@ -81,7 +81,7 @@ class PostgresMachine(SqlMachine):
 
     def database(self, runtime: ThreadsRuntime, rules: SqlRules) -> SqlDatabase:
         """Return the access of one client."""
-        login = {"user": "holdfast", "dbname": "postgres"}
+        login = {"user": "tenure", "dbname": "postgres"}
         deployment = PgDeployment([self.tables.address], login, prefix=self.tables.prefix)
         deployment.guard = GUARDS[rules.guarded, rules.strict]
         deployment.max_ttl = rules.longest_ttl / 1e6

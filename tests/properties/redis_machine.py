@@ -8,20 +8,20 @@ from dataclasses import dataclass, replace
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from holdfast.contracts.deadlines import micros, seconds
-from holdfast.contracts.messages import NameView, RenewRequest
-from holdfast.contracts.store import Store
-from holdfast.runtimes.threads import ThreadsRuntime
-from holdfast.stores.redis.names import NODE
-from holdfast.stores.redis.servers.deployment import NO_GUARD, OBSERVED, STRICT, UPTIME, Rules
-from holdfast.stores.redis.store import RedisStore
-from holdfast.table.state import NameState
-from holdfast.table.step import Step
-from holdfast.table.times import TOMBSTONE
 from simulation.redis.decode import Marker, marker_at
 from simulation.redis.direct import DirectDeployment
 from simulation.redis.keyspace import Keyspace
 from simulation.redis.server import Server
+from tenure.contracts.deadlines import micros, seconds
+from tenure.contracts.messages import NameView, RenewRequest
+from tenure.contracts.store import Store
+from tenure.runtimes.threads import ThreadsRuntime
+from tenure.stores.redis.names import NODE
+from tenure.stores.redis.servers.deployment import NO_GUARD, OBSERVED, STRICT, UPTIME, Rules
+from tenure.stores.redis.store import RedisStore
+from tenure.table.state import NameState
+from tenure.table.step import Step
+from tenure.table.times import TOMBSTONE
 from tests.properties.store_machine import NAMES, SECOND, StoreMachine, lengths, picks
 
 MAX_TTL = 30.0

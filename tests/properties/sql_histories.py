@@ -8,9 +8,9 @@ of the SQL name the history that notices them.
 
 from collections.abc import Callable
 
-from holdfast.contracts.messages import AcquireRequest, ReleaseRequest, RenewRequest, WithdrawRequest
-from holdfast.stores.tabled import RETENTION
-from holdfast.table.times import CROWD
+from tenure.contracts.messages import AcquireRequest, ReleaseRequest, RenewRequest, WithdrawRequest
+from tenure.stores.tabled import RETENTION
+from tenure.table.times import CROWD
 from tests.properties.sql_machine import SqlMachine
 from tests.properties.store_machine import NAMES, SECOND
 

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from holdfast.contracts.deadlines import seconds
-from holdfast.contracts.messages import AcquireRequest, NameView, ReleaseRequest, RenewRequest, Reply, WithdrawRequest
-from holdfast.contracts.store import Store
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.sql.database import SqlDatabase, SqlWrite
-from holdfast.stores.sql.polling import acquire_by_polling
-from holdfast.stores.sql.rows import row_of
-from holdfast.stores.sql.store import SqlStore
-from holdfast.stores.tabled import RETENTION
-from holdfast.table.state import NameState
-from holdfast.table.step import Step
 from simulation.sql.direct import DirectSqlDatabase, capabilities_of
 from simulation.sql.server import SqlRules, SqlServer
+from tenure.contracts.deadlines import seconds
+from tenure.contracts.messages import AcquireRequest, NameView, ReleaseRequest, RenewRequest, Reply, WithdrawRequest
+from tenure.contracts.store import Store
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.sql.database import SqlDatabase, SqlWrite
+from tenure.stores.sql.polling import acquire_by_polling
+from tenure.stores.sql.rows import row_of
+from tenure.stores.sql.store import SqlStore
+from tenure.stores.tabled import RETENTION
+from tenure.table.state import NameState
+from tenure.table.step import Step
 from tests.properties.store_machine import NAMES, SECOND, VOTED, Client, StoreMachine, lengths, picks
 
 if TYPE_CHECKING:

@@ -146,4 +146,4 @@ FOUND_SOON = (
     "acquire: a quarantine is no matter",
     "release: does not wake the waiter",
 )
-"""Those that random histories look for each time. The others take minutes each: set HOLDFAST_ALL_MUTANTS."""
+"""Those that random histories look for each time. The others take minutes each: set TENURE_ALL_MUTANTS."""

@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from holdfast.contracts.messages import (
+from tenure.contracts.messages import (
     AcquireRequest,
     AdjustRequest,
     Granted,
@@ -24,14 +24,14 @@ from holdfast.contracts.messages import (
     Reply,
     WithdrawRequest,
 )
-from holdfast.contracts.runtime import Datagrams
-from holdfast.contracts.store import Store
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.memory import MemoryStore, MemoryTable
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.table.state import NameState
-from holdfast.table.step import Step
-from holdfast.table.times import TOMBSTONE
+from tenure.contracts.runtime import Datagrams
+from tenure.contracts.store import Store
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.memory import MemoryStore, MemoryTable
+from tenure.stores.sqlite.store import SqliteStore
+from tenure.table.state import NameState
+from tenure.table.step import Step
+from tenure.table.times import TOMBSTONE
 
 NAMES = ("name", "n\0ame", "名")
 VOTED = "vote"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from holdfast.contracts.messages import (
+from tenure.contracts.messages import (
     AcquireRequest,
     AdjustRequest,
     NameView,
@@ -16,9 +16,9 @@ from holdfast.contracts.messages import (
     RenewRequest,
     WithdrawRequest,
 )
-from holdfast.table.state import PLACEHOLDER, NameState, Queue
-from holdfast.table.step import Step
-from holdfast.table.times import TOMBSTONE
+from tenure.table.state import PLACEHOLDER, NameState, Queue
+from tenure.table.step import Step
+from tenure.table.times import TOMBSTONE
 from tests.properties.model import LONGEST_DELAY, Answer, Judge, Request, RequestRevocation, Resize, Taken
 
 CAPACITY = 3

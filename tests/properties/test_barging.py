@@ -3,12 +3,12 @@
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast.errors import StoreError
-from holdfast.stores import memory
-from holdfast.stores.redis.lua import scripts
-from holdfast.stores.sqlite import database as sqlite_database
-from holdfast.table.step import Step
 from simulation.redis import server as redis_server
+from tenure.errors import StoreError
+from tenure.stores import memory
+from tenure.stores.redis.lua import scripts
+from tenure.stores.sqlite import database as sqlite_database
+from tenure.table.step import Step
 from tests.properties import hunt, thorough
 from tests.properties.barging import BargingMachine
 from tests.properties.barging_mutants import MUTANTS
@@ -26,7 +26,7 @@ def _nothing_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep what the oracle keeps: names that nobody uses, which a store may forget but for their counters."""
     for module in (memory, sqlite_database):
         monkeypatch.setattr(module, "RETENTION", 2**60)
-    monkeypatch.setattr("holdfast.stores.sql.store.SWEEP_ON", 1e9)
+    monkeypatch.setattr("tenure.stores.sql.store.SWEEP_ON", 1e9)
     monkeypatch.setattr(redis_server, "source_of", keeping_for_ever)
 
 

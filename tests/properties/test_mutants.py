@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.table.step import Step
+from tenure.table.step import Step
 from tests.properties import hunt
 from tests.properties.mutants import MUTANTS
 from tests.properties.table_machine import TableMachine

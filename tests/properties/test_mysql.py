@@ -17,7 +17,7 @@ from tests.servers import MariaDbServer
 @pytest.fixture(autouse=True)
 def _nothing_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sweep when a history says so, and not by the real clock."""
-    monkeypatch.setattr("holdfast.stores.sql.store.SWEEP_ON", 1e9)
+    monkeypatch.setattr("tenure.stores.sql.store.SWEEP_ON", 1e9)
 
 
 def test_the_store_answers_as_the_grant_table_does(mariadb_server: MariaDbServer) -> None:
@@ -53,7 +53,7 @@ def test_a_short_history_notices_a_wrong_statement(wrong: str, mariadb_server: M
 
 
 @pytest.mark.timeout(900)  # some are met by few histories
-@pytest.mark.parametrize("wrong", WRONG_STATEMENTS if os.environ.get("HOLDFAST_ALL_MUTANTS") else FOUND_SOON)
+@pytest.mark.parametrize("wrong", WRONG_STATEMENTS if os.environ.get("TENURE_ALL_MUTANTS") else FOUND_SOON)
 def test_a_wrong_statement_is_noticed(wrong: str, mariadb_server: MariaDbServer) -> None:
     """Random histories meet some of the bugs as well, sooner or later."""
     with tables_by_hand(mariadb_server, WRONG_STATEMENTS[wrong]) as its:

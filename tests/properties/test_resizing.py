@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.contracts.messages import NotificationKind
-from holdfast.stores.redis.lua import scripts
-from holdfast.stores.redis.servers.deployment import OBSERVED
-from holdfast.table.step import Step
-from holdfast.table.times import RETRY
 from simulation.redis import server as redis_server
 from simulation.redis.lua import source_of
+from tenure.contracts.messages import NotificationKind
+from tenure.stores.redis.lua import scripts
+from tenure.stores.redis.servers.deployment import OBSERVED
+from tenure.table.step import Step
+from tenure.table.times import RETRY
 from tests.properties.redis_machine import RedisMachine
 from tests.properties.store_machine import SECOND
 from tests.table.tools import TTL, Name

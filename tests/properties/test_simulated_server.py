@@ -14,14 +14,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
-from holdfast.contracts.runtime import Runtime
-from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, RedisLink, ReplyError, Word
-from holdfast.stores.redis.lua.scripts import Script
-from holdfast.table.step import Step
-from holdfast.table.times import TOMBSTONE
 from simulation.redis.direct import DirectDeployment, DirectLink
 from simulation.redis.keyspace import Keyspace, SortedSet
 from simulation.redis.server import Server
+from tenure.contracts.runtime import Runtime
+from tenure.stores.redis.links.link import RedisAddress, RedisHearing, RedisLink, ReplyError, Word
+from tenure.stores.redis.lua.scripts import Script
+from tenure.table.step import Step
+from tenure.table.times import TOMBSTONE
 from tests.properties import thorough
 from tests.properties.redis_machine import RedisMachine, Saved
 from tests.servers import Clock, RedisServer

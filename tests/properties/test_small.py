@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.contracts.deadlines import DRIFT, EPSILON, micros, seconds, valid_until
-from holdfast.contracts.limits import LONGEST, NAME_BYTES, check_duration, check_name, check_timeout
-from holdfast.contracts.messages import AcquireRequest, Notification, NotificationKind
-from holdfast.errors import UsageError
-from holdfast.stores import table_codec as codec
-from holdfast.table.state import Holder, NameState, Queue, Waiter
+from tenure.contracts.deadlines import DRIFT, EPSILON, micros, seconds, valid_until
+from tenure.contracts.limits import LONGEST, NAME_BYTES, check_duration, check_name, check_timeout
+from tenure.contracts.messages import AcquireRequest, Notification, NotificationKind
+from tenure.errors import UsageError
+from tenure.stores import table_codec as codec
+from tenure.table.state import Holder, NameState, Queue, Waiter
 from tests.properties import thorough
 
 texts = st.text(st.characters(codec="utf-8"), max_size=20)

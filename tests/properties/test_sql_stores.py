@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast.table.times import CROWD
+from tenure.table.times import CROWD
 from tests.properties import hunt, thorough
 from tests.properties.postgresql_machine import PostgresMachine, tables_with_clock
 from tests.properties.sql_histories import HISTORIES, History, history_of, play
@@ -18,7 +18,7 @@ from tests.servers import PostgresServer
 @pytest.fixture(autouse=True)
 def _nothing_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sweep when a history says so, and not by the real clock."""
-    monkeypatch.setattr("holdfast.stores.sql.store.SWEEP_ON", 1e9)
+    monkeypatch.setattr("tenure.stores.sql.store.SWEEP_ON", 1e9)
 
 
 @pytest.mark.parametrize("crowd", [1, CROWD])
@@ -27,7 +27,7 @@ def test_the_store_on_the_simulated_database_answers_as_the_grant_table_does(
     queues: bool, crowd: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In any history it gives the table's replies, sends its notifications and shows its views."""
-    monkeypatch.setattr("holdfast.table.times.CROWD", crowd)
+    monkeypatch.setattr("tenure.table.times.CROWD", crowd)
     machine = type("Machine", (SqlMachine,), {"queues": queues})
     run_state_machine_as_test(machine, settings=thorough(100, 40))
 
@@ -72,7 +72,7 @@ def test_a_short_history_notices_wrong_sql(wrong: str, postgres_server: Postgres
 
 
 @pytest.mark.timeout(900)  # some are met by few histories
-@pytest.mark.parametrize("wrong", WRONG_SQL if os.environ.get("HOLDFAST_ALL_MUTANTS") else FOUND_SOON)
+@pytest.mark.parametrize("wrong", WRONG_SQL if os.environ.get("TENURE_ALL_MUTANTS") else FOUND_SOON)
 def test_wrong_sql_is_noticed(wrong: str, postgres_server: PostgresServer) -> None:
     """Random histories meet some of the bugs as well, sooner or later."""
     with tables_with_clock(postgres_server, WRONG_SQL[wrong]) as its:

@@ -5,22 +5,22 @@ from collections.abc import Callable
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast.contracts.messages import ReleaseRequest, RenewRequest, WithdrawRequest
-from holdfast.runtimes.threads import ThreadsRuntime
-from holdfast.stores import memory, tabled
-from holdfast.stores import table_codec as codec
-from holdfast.stores.redis.links.link import RedisReply
-from holdfast.stores.redis.lua import scripts
-from holdfast.stores.redis.names import NODE
-from holdfast.stores.redis.script_runner import ScriptRunner
-from holdfast.stores.redis.servers.deployment import OBSERVED
-from holdfast.stores.redis.store import RedisStore
-from holdfast.stores.sqlite import database as sqlite_database
-from holdfast.table.state import NameState
-from holdfast.table.step import Step
-from holdfast.table.times import TOMBSTONE
 from simulation.redis import server as redis_server
 from simulation.redis.lua import source_of
+from tenure.contracts.messages import ReleaseRequest, RenewRequest, WithdrawRequest
+from tenure.runtimes.threads import ThreadsRuntime
+from tenure.stores import memory, tabled
+from tenure.stores import table_codec as codec
+from tenure.stores.redis.links.link import RedisReply
+from tenure.stores.redis.lua import scripts
+from tenure.stores.redis.names import NODE
+from tenure.stores.redis.script_runner import ScriptRunner
+from tenure.stores.redis.servers.deployment import OBSERVED
+from tenure.stores.redis.store import RedisStore
+from tenure.stores.sqlite import database as sqlite_database
+from tenure.table.state import NameState
+from tenure.table.step import Step
+from tenure.table.times import TOMBSTONE
 from tests.properties import hunt, mutants, thorough
 from tests.properties.redis_machine import PromotedMachine, RedisMachine, UptimeMachine
 from tests.properties.store_machine import NAMES, SECOND, MemoryMachine, SqliteMachine, StoreMachine

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.runtimes.clocks import steady
+from tenure.runtimes.clocks import steady
 from tests.faults.workers import Staff
 from tests.servers import Clock, RedisServer
 

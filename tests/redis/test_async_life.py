@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.stores.redis.links.access import RedisAccess
-from holdfast.stores.redis.links.aio import RedisAsyncLink
-from holdfast.stores.redis.links.aio_line import BREATH
-from holdfast.stores.redis.links.link import RedisAddress
+from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from tenure.runtimes.aio import AsyncioRuntime
+from tenure.stores.redis.links.access import RedisAccess
+from tenure.stores.redis.links.aio import RedisAsyncLink
+from tenure.stores.redis.links.aio_line import BREATH
+from tenure.stores.redis.links.link import RedisAddress
 from tests.redis.async_links import (
     COUNT,
     LOOPS,
@@ -412,7 +412,7 @@ def test_close_while_connecting(redis_server: RedisServer, loop: str) -> None:
             for _ in range(step):
                 await asyncio.sleep(0)
             await link.close()
-            assert {task for task in asyncio.all_tasks() if task.get_name().startswith("holdfast")} == set()
+            assert {task for task in asyncio.all_tasks() if task.get_name().startswith("tenure")} == set()
             assert sockets() <= before, step
             (end,) = await asyncio.gather(asking, return_exceptions=True)
             assert end is None or isinstance(end, StoreError)

@@ -10,9 +10,9 @@ from contextlib import suppress
 import hiredis
 import pytest
 
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.stores.redis.links.aio import RedisAsyncLink
-from holdfast.stores.redis.links.link import ReplyError
+from tenure.errors import OutcomeUnknown, StoreUnavailable
+from tenure.stores.redis.links.aio import RedisAsyncLink
+from tenure.stores.redis.links.link import ReplyError
 from tests.redis.async_links import (
     COUNT,
     ECHO,

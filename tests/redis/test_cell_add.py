@@ -7,15 +7,15 @@ from uuid import uuid4
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast import Client
-from holdfast.contracts.cells import AddingCellStore, Addition, Cell, Change
-from holdfast.core.access import Settings
-from holdfast.core.cells import Cells
-from holdfast.core.session import Session
-from holdfast.errors import OutcomeUnknown
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.urls import store_source
-from holdfast.table import counter
+from tenure import Client
+from tenure.contracts.cells import AddingCellStore, Addition, Cell, Change
+from tenure.core.access import Settings
+from tenure.core.cells import Cells
+from tenure.core.session import Session
+from tenure.errors import OutcomeUnknown
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.urls import store_source
+from tenure.table import counter
 from tests.hazards.helpers import Script
 from tests.servers import RedisServer
 
@@ -123,8 +123,8 @@ def test_a_large_cell_is_left_to_the_client(redis_server: RedisServer) -> None:
 
 
 BUY = """
-import sys, holdfast
-with holdfast.Client(sys.argv[1], namespace=sys.argv[2]) as client:
+import sys, tenure
+with tenure.Client(sys.argv[1], namespace=sys.argv[2]) as client:
     stock, counter, sold = client.stock("tickets", 4), client.counter("sold"), 0
     while stock.take():
         sold += 1

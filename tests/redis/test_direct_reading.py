@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client, LeaseState
-from holdfast.runtimes.threads import ThreadEvent, drive
-from holdfast.stores.redis.links import direct_reading
-from holdfast.stores.redis.links.direct_reading import DirectReading
-from holdfast.stores.redis.links.link import RedisHearing
+from tenure import Client, LeaseState
+from tenure.runtimes.threads import ThreadEvent, drive
+from tenure.stores.redis.links import direct_reading
+from tenure.stores.redis.links.direct_reading import DirectReading
+from tenure.stores.redis.links.link import RedisHearing
 from tests.redis.threaded import TEST_TIMEOUT, Driven, at_once, linked
 from tests.servers import RedisServer
 from tests.servers.waiting import wait_until
@@ -260,7 +260,7 @@ def test_a_reader_takes_only_what_waiters_wait_for(redis_server: RedisServer) ->
         box.send(redis_server, b"granted")
         reader.join(TEST_TIMEOUT)
         assert not reader.is_alive()
-        assert box.readers[b"revoked"] == "holdfast-redis-channel"
+        assert box.readers[b"revoked"] == "tenure-redis-channel"
 
 
 @pytest.mark.usefixtures("long_lent")
@@ -322,7 +322,7 @@ def test_a_lost_lease_is_not_told_in_a_thread_that_waits_for_another_lock(redis_
             theirs.revoke("direct:revoked", force=True)
             wait_until(lambda: bool(threads), "the loss is told")
         assert held.state is LeaseState.LOST
-    assert threads == ["holdfast-redis-channel"]
+    assert threads == ["tenure-redis-channel"]
 
 
 @contextmanager

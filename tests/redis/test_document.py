@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from holdfast.stores.redis.links.errors import LASTING, PASSING
-from holdfast.stores.redis.servers.deployment import GUARDS
-from holdfast.stores.redis.servers.options import OPTIONS, RULES
-from holdfast.stores.urls import SCHEMES
+from tenure.stores.redis.links.errors import LASTING, PASSING
+from tenure.stores.redis.servers.deployment import GUARDS
+from tenure.stores.redis.servers.options import OPTIONS, RULES
+from tenure.stores.urls import SCHEMES
 from tests.redis.servers import DOCUMENT
 
 TEXT = DOCUMENT.read_text("utf-8")

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast import Client, LockTimeout
-from holdfast.contracts.messages import AcquireRequest, Granted, ReleaseRequest, Withdrawn
-from holdfast.outcome import Outcome
-from holdfast.runtimes.threads import drive
-from holdfast.stores.redis.names import NODE, state_key
+from tenure import Client, LockTimeout
+from tenure.contracts.messages import AcquireRequest, Granted, ReleaseRequest, Withdrawn
+from tenure.outcome import Outcome
+from tenure.runtimes.threads import drive
+from tenure.stores.redis.names import NODE, state_key
 from tests.servers import RedisServer
 from tests.servers.resp import RespWire
 

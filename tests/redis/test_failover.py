@@ -13,9 +13,9 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast import Client, StoreError
-from holdfast.runtimes.clocks import steady, wall_micros
-from holdfast.stores.redis.names import slot_of
+from tenure import Client, StoreError
+from tenure.runtimes.clocks import steady, wall_micros
+from tenure.stores.redis.names import slot_of
 from tests.faults.metronome import Metronome
 from tests.faults.resource import total
 from tests.redis.load import Hold, Job, Record

@@ -2,12 +2,12 @@
 
 import asyncio
 
-from holdfast import AsyncClient
-from holdfast.contracts.store import StoreSource
-from holdfast.stores.redis.servers.deployment import Rules
-from holdfast.stores.redis.store import RedisStore, capabilities_of
 from simulation.redis.direct import DirectDeployment
 from simulation.redis.server import Server
+from tenure import AsyncClient
+from tenure.contracts.store import StoreSource
+from tenure.stores.redis.servers.deployment import Rules
+from tenure.stores.redis.store import RedisStore, capabilities_of
 from tests import virtual
 
 TTL = 60.0

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client, LeaseLost, LeaseState, LockTimeout, Outcome, OutcomeUnknown
-from holdfast.stores.redis.lua import scripts
-from holdfast.stores.redis.lua.scripts import Script
-from holdfast.testing.conformance.kit import Kit
+from tenure import Client, LeaseLost, LeaseState, LockTimeout, Outcome, OutcomeUnknown
+from tenure.stores.redis.lua import scripts
+from tenure.stores.redis.lua.scripts import Script
+from tenure.testing.conformance.kit import Kit
 from tests.faults.resource import Numbers
 from tests.faults.scenes import API_FORMS, client_at, play
 from tests.redis.load import Crew, Job
@@ -24,7 +24,7 @@ redis_asyncio: Any = import_module("redis.asyncio")
 SPARED = 4
 """Chunks of a handshake that are not disturbed."""
 
-ACQUISITIONS = int(os.environ.get("HOLDFAST_ACQUISITIONS", "3000"))
+ACQUISITIONS = int(os.environ.get("TENURE_ACQUISITIONS", "3000"))
 
 AMPLE = 10.0
 """How long a request may take, in seconds, where the machine may be busy and that is not the point."""

@@ -9,11 +9,11 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast import AsyncClient, AsyncLease, Client, Fence, StaleTokenError
-from holdfast.contracts.deadlines import seconds
-from holdfast.core.attempt import INTERVAL
-from holdfast.runtimes.clocks import steady
-from holdfast.testing.conformance.kit import Kit
+from tenure import AsyncClient, AsyncLease, Client, Fence, StaleTokenError
+from tenure.contracts.deadlines import seconds
+from tenure.core.attempt import INTERVAL
+from tenure.runtimes.clocks import steady
+from tenure.testing.conformance.kit import Kit
 from tests.faults.metronome import Metronome
 from tests.faults.scenes import API_FORMS, play
 from tests.hazards.helpers import TEST_TIMEOUT, Script, eventually
@@ -21,7 +21,7 @@ from tests.redis.servers import assert_mortal
 from tests.servers import Clock, RedisServer
 
 HOLDER = """
-import asyncio, logging, sys, holdfast
+import asyncio, logging, sys, tenure
 logging.disable()
 url, space, ttl, colour, *names = sys.argv[1:]
 leases = []
@@ -30,11 +30,11 @@ def judge(lease):
     try:
         lease.check()
         return "held"
-    except holdfast.LeaseLost:
+    except tenure.LeaseLost:
         return "lost"
 
 def block():
-    with holdfast.Client(url, namespace=space) as client:
+    with tenure.Client(url, namespace=space) as client:
         for name in names:
             leases.append(client.lock(name, ttl=float(ttl)).acquire())
         print(*(lease.token for lease in leases), flush=True)
@@ -43,7 +43,7 @@ def block():
         print(*(lease.release().name for lease in leases), flush=True)
 
 async def loop():
-    async with holdfast.AsyncClient(url, namespace=space) as client:
+    async with tenure.AsyncClient(url, namespace=space) as client:
         for name in names:
             leases.append(await client.lock(name, ttl=float(ttl)).acquire())
         print(*(lease.token for lease in leases), flush=True)
@@ -239,8 +239,8 @@ def test_a_release_wakes_one(redis_server: RedisServer, form: str) -> None:
 
 
 FORK = """
-import os, sys, holdfast
-client = holdfast.Client(sys.argv[1], namespace=sys.argv[2])
+import os, sys, tenure
+client = tenure.Client(sys.argv[1], namespace=sys.argv[2])
 lease = client.lock("parent", ttl=20).acquire()
 waited = client.lock("waited")
 
@@ -248,7 +248,7 @@ def child():
     for act in (lease.check, lease.release, lease.extend):
         try:
             act()
-        except holdfast.ForkedLeaseError:
+        except tenure.ForkedLeaseError:
             print("refused", flush=True)
     with client.lock("child", ttl=5) as mine:
         mine.extend()

@@ -9,15 +9,15 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast import Client, LeaseState, LockTimeout, Outcome, OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.runtimes.clocks import steady
-from holdfast.stores.redis.links.errors import LASTING, PASSING, to_store_error
-from holdfast.stores.redis.links.link import RedisAddress
-from holdfast.stores.redis.links.link import ReplyError as ReplyErrorOfLink
-from holdfast.stores.redis.names import slot_of
-from holdfast.stores.redis.servers.options import deployment_of
-from holdfast.stores.redis.store import RedisStore
-from holdfast.testing.conformance.kit import Kit
+from tenure import Client, LeaseState, LockTimeout, Outcome, OutcomeUnknown, StoreError, StoreUnavailable
+from tenure.runtimes.clocks import steady
+from tenure.stores.redis.links.errors import LASTING, PASSING, to_store_error
+from tenure.stores.redis.links.link import RedisAddress
+from tenure.stores.redis.links.link import ReplyError as ReplyErrorOfLink
+from tenure.stores.redis.names import slot_of
+from tenure.stores.redis.servers.options import deployment_of
+from tenure.stores.redis.store import RedisStore
+from tenure.testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play
 from tests.redis.servers import clean, tidy
 from tests.redis.test_resharding import Move
@@ -318,10 +318,10 @@ def test_wrong_credentials(server: RedisServer) -> None:
 
 def test_a_key_that_is_not_ours(server: RedisServer) -> None:
     """A key of another type where a lock would live is left alone, and named."""
-    server.command("SET", "holdfast:{name}", "mine", "PX", 60_000)
+    server.command("SET", "tenure:{name}", "mine", "PX", 60_000)
     refused(server.url, "is not ours")
-    assert server.command("GET", "holdfast:{name}") == "mine"
-    server.command("DEL", "holdfast:{name}")
+    assert server.command("GET", "tenure:{name}") == "mine"
+    server.command("DEL", "tenure:{name}")
 
 
 def test_a_node_of_a_cluster_is_no_single_server(redis_cluster: Cluster) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import AsyncLease, Client, Lease, Outcome, UsageError
-from holdfast.runtimes.clocks import steady
-from holdfast.testing.conformance.kit import Kit
+from tenure import AsyncLease, Client, Lease, Outcome, UsageError
+from tenure.runtimes.clocks import steady
+from tenure.testing.conformance.kit import Kit
 from tests.faults.scenes import play
 from tests.redis.servers import assert_mortal
 from tests.servers import Clock, Proxy, RedisServer, wait_until

@@ -4,12 +4,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast.contracts.runtime import Runtime
-from holdfast.runtimes.threads import ThreadsRuntime
-from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, RedisLink
-from holdfast.stores.redis.servers.deployment import RedisDeployment
-from holdfast.stores.redis.servers.options import deployment_of
-from holdfast.stores.redis.store import RedisStore
+from tenure.contracts.runtime import Runtime
+from tenure.runtimes.threads import ThreadsRuntime
+from tenure.stores.redis.links.link import RedisAddress, RedisHearing, RedisLink
+from tenure.stores.redis.servers.deployment import RedisDeployment
+from tenure.stores.redis.servers.options import deployment_of
+from tenure.stores.redis.store import RedisStore
 
 
 def test_threads_that_need_a_node_at_once_share_a_link(monkeypatch: pytest.MonkeyPatch) -> None:

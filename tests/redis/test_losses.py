@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Client, LeaseLost, LockEvent, StoreError
+from tenure import Client, LeaseLost, LockEvent, StoreError
 from tests.servers import RedisServer
 
 TEST_TIMEOUT = 15.0

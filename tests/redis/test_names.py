@@ -5,8 +5,8 @@ from collections.abc import Generator
 
 import pytest
 
-from holdfast import AsyncClient
-from holdfast.stores.redis.key_scans import PAGE
+from tenure import AsyncClient
+from tenure.stores.redis.key_scans import PAGE
 from tests.redis.servers import tidy
 from tests.servers import RedisServer
 

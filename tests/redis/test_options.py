@@ -13,14 +13,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast import AsyncClient, Client, StoreError, UsageError
-from holdfast.runtimes.threads import ThreadsRuntime
-from holdfast.stores.redis import redis_source
-from holdfast.stores.redis.links.link import RedisAddress
-from holdfast.stores.redis.names import state_key
-from holdfast.stores.redis.servers.deployment import GUARDS, NO_GUARD, OBSERVED, STRICT, RedisDeployment, Rules
-from holdfast.stores.redis.servers.options import OPTIONS, deployment_of, deployment_of_client
-from holdfast.stores.urls import store_source
+from tenure import AsyncClient, Client, StoreError, UsageError
+from tenure.runtimes.threads import ThreadsRuntime
+from tenure.stores.redis import redis_source
+from tenure.stores.redis.links.link import RedisAddress
+from tenure.stores.redis.names import state_key
+from tenure.stores.redis.servers.deployment import GUARDS, NO_GUARD, OBSERVED, STRICT, RedisDeployment, Rules
+from tenure.stores.redis.servers.options import OPTIONS, deployment_of, deployment_of_client
+from tenure.stores.urls import store_source
 from tests.faults.scenes import API_FORMS
 from tests.properties import thorough
 from tests.redis.servers import clean, tidy

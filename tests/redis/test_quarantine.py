@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import AsyncClient, Client, LockTimeout, StoreUnavailable, UsageError
-from holdfast.cli.app import run_app
-from holdfast.contracts.messages import NameView
-from holdfast.stores.quorum.views import view_of
+from tenure import AsyncClient, Client, LockTimeout, StoreUnavailable, UsageError
+from tenure.cli.app import run_app
+from tenure.contracts.messages import NameView
+from tenure.stores.quorum.views import view_of
 from tests.servers import Cluster, RedisServer
 
 
@@ -129,7 +129,7 @@ def test_the_command_asks_before_it_ends_one(
             assert client.lock("orders").try_acquire() is None
         assert run(capfd, "quarantine", "end", strict)[::2] == (
             64,
-            "holdfast: the quarantine was not ended, for it was not confirmed. --yes ends it without a question.\n",
+            "tenure: the quarantine was not ended, for it was not confirmed. --yes ends it without a question.\n",
         )
         for said, status in [("n\n", 64), ("", 64), ("yes\n", 0)]:
             answers = io.StringIO(said)
@@ -138,7 +138,7 @@ def test_the_command_asks_before_it_ends_one(
             ended, _, errors = run(capfd, "quarantine", "end", strict)
             assert "at work beside it" in errors
             assert ended == status
-        assert run(capfd, "quarantine", "end", strict, "--yes") == (1, "", "holdfast: the store is not quarantined.\n")
+        assert run(capfd, "quarantine", "end", strict, "--yes") == (1, "", "tenure: the store is not quarantined.\n")
         assert json.loads(run(capfd, "quarantine", "end", strict, "--yes", "--json")[1]) == {"ended": 0.0}
 
 

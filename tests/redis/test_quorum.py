@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client, LockTimeout, StoreError, StoreUnavailable, UsageError
-from holdfast.contracts.store import StoreSource
-from holdfast.stores.urls import store_source
+from tenure import Client, LockTimeout, StoreError, StoreUnavailable, UsageError
+from tenure.contracts.store import StoreSource
+from tenure.stores.urls import store_source
 from tests.servers import RedisServer, five_nodes, wait_until
 
 redis: Any = import_module("redis")  # so that type checkers don't take tests/redis for it

@@ -40,11 +40,11 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast import AsyncLease, Client, Fence, Outcome, StaleTokenError, StoreUnavailable
-from holdfast.contracts.deadlines import seconds
-from holdfast.core.attempt import INTERVAL
-from holdfast.runtimes.clocks import steady
-from holdfast.testing.conformance.kit import Kit
+from tenure import AsyncLease, Client, Fence, Outcome, StaleTokenError, StoreUnavailable
+from tenure.contracts.deadlines import seconds
+from tenure.core.attempt import INTERVAL
+from tenure.runtimes.clocks import steady
+from tenure.testing.conformance.kit import Kit
 from tests.faults.judgement import disorder, overlaps, stalls, voting
 from tests.faults.metronome import Metronome
 from tests.faults.resource import total
@@ -57,7 +57,7 @@ from tests.servers import Clock, RedisServer, start_all, stop_all, wait_until
 
 pytestmark = pytest.mark.thorough
 
-SECONDS = float(os.environ.get("HOLDFAST_CHAOS_SECONDS", "0"))
+SECONDS = float(os.environ.get("TENURE_CHAOS_SECONDS", "0"))
 """For how long the nodes are hurt at least."""
 
 ROUNDS = 2
@@ -159,7 +159,7 @@ def test_whatever_happens_to_two_of_five_nodes(
     nodes: list[Node], redis_server: RedisServer, metronome: Metronome
 ) -> None:
     """Tokens grow, no update is lost, nobody holds beside another, and it goes on: exactly as said above."""
-    seed = int(os.environ.get("HOLDFAST_CHAOS_SEED") or random.SystemRandom().getrandbits(32))
+    seed = int(os.environ.get("TENURE_CHAOS_SEED") or random.SystemRandom().getrandbits(32))
     names, space = ["long", "short", "brief"], f"chaos-{uuid4().hex}"
     url = url_of(nodes, max_ttl=MAX_TTL)
     with Staff(Task(url, names, TTL, redis_server.port, space, seed)) as staff:
@@ -279,9 +279,9 @@ def test_a_stopped_node_costs_little(nodes: list[Node], form: str, metronome: Me
 
 
 HOLDER = """
-import sys, holdfast
-from holdfast.runtimes.clocks import steady
-with holdfast.Client(sys.argv[1]) as client:
+import sys, tenure
+from tenure.runtimes.clocks import steady
+with tenure.Client(sys.argv[1]) as client:
     with client.lock("seen", ttl=1):
         print("ready", flush=True)
     sys.stdin.readline()

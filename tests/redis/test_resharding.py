@@ -7,9 +7,9 @@ from itertools import count, islice
 
 import pytest
 
-from holdfast import AsyncClient, Client, Outcome
-from holdfast.stores.redis.names import slot_of
-from holdfast.testing.conformance.adapter import adapt
+from tenure import AsyncClient, Client, Outcome
+from tenure.stores.redis.names import slot_of
+from tenure.testing.conformance.adapter import adapt
 from tests.faults.resource import Numbers
 from tests.hazards.helpers import eventually
 from tests.redis.load import Crew, Job
@@ -77,7 +77,7 @@ def waited_for(url: str, name: str) -> Generator[None, None, None]:
         yield
 
 
-@pytest.mark.filterwarnings("ignore::holdfast.BlockedEventLoop")  # blocking clients are used in a loop on purpose
+@pytest.mark.filterwarnings("ignore::tenure.BlockedEventLoop")  # blocking clients are used in a loop on purpose
 @pytest.mark.parametrize("form", ["threads", "asyncio"])
 def test_a_lease_is_renewed_at_both_ends_of_a_move(cluster: Cluster, form: str) -> None:
     """While a slot moves, a lease that has moved already is renewed at its new node, as ASK tells."""

@@ -2,10 +2,10 @@
 
 import pytest
 
-from holdfast.errors import StoreUnavailable
-from holdfast.stores.redis.links import wire
-from holdfast.stores.redis.links.link import ReplyError
-from holdfast.stores.redis.links.subscriptions import Subscriptions, SubscriptionWaiter
+from tenure.errors import StoreUnavailable
+from tenure.stores.redis.links import wire
+from tenure.stores.redis.links.link import ReplyError
+from tenure.stores.redis.links.subscriptions import Subscriptions, SubscriptionWaiter
 
 SUBSCRIBE = wire.command("SUBSCRIBE", "a")
 UNSUBSCRIBE = wire.command("UNSUBSCRIBE", "a")

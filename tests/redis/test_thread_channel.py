@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client
-from holdfast.errors import StoreUnavailable
-from holdfast.runtimes.threads import drive
-from holdfast.stores.redis.links import listener
-from holdfast.stores.redis.links.access import RedisAccess
-from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, ReplyError
-from holdfast.stores.redis.links.listener import RedisListener
-from holdfast.stores.redis.links.threads import RedisThreadLink
-from holdfast.transport import listener_thread
+from tenure import Client
+from tenure.errors import StoreUnavailable
+from tenure.runtimes.threads import drive
+from tenure.stores.redis.links import listener
+from tenure.stores.redis.links.access import RedisAccess
+from tenure.stores.redis.links.link import RedisAddress, RedisHearing, ReplyError
+from tenure.stores.redis.links.listener import RedisListener
+from tenure.stores.redis.links.threads import RedisThreadLink
+from tenure.transport import listener_thread
 from tests.redis.threaded import TEST_TIMEOUT, Driven, at_once, linked
 from tests.servers import Cluster, Proxy, RedisServer, wait_until
 

@@ -15,11 +15,11 @@ from types import FrameType
 
 import pytest
 
-from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.runtimes.threads import drive
-from holdfast.stores.redis.links.access import RedisAccess
-from holdfast.stores.redis.links.link import RedisAddress, ReplyError
-from holdfast.transport import pool
+from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from tenure.runtimes.threads import drive
+from tenure.stores.redis.links.access import RedisAccess
+from tenure.stores.redis.links.link import RedisAddress, ReplyError
+from tenure.transport import pool
 from tests.hazards.helpers import Script
 from tests.redis.threaded import COUNT, ECHO, TEST_TIMEOUT, WHOLE, Driven, at_once, linked, script
 from tests.servers import Clock, Proxy, RedisServer, RedisTlsServer, wait_until
@@ -497,7 +497,7 @@ def test_close_leaves_nothing(redis_server: RedisServer) -> None:
     with linked(redis_server) as driven:
         connect(driven, 5)
         driven.listen("channel")
-        assert {each.name for each in set(threading.enumerate()) - running} == {"holdfast-redis-channel"}
+        assert {each.name for each in set(threading.enumerate()) - running} == {"tenure-redis-channel"}
         driven.close()
         assert set(threading.enumerate()) == running
         assert open_files() == files
@@ -536,8 +536,8 @@ def test_close_while_others_are_inside(redis_server: RedisServer) -> None:
 
 FORKING = """
 import os, sys, threading, warnings
-from holdfast.stores.redis.links.access import RedisAccess
-from holdfast.stores.redis.links.link import RedisAddress
+from tenure.stores.redis.links.access import RedisAccess
+from tenure.stores.redis.links.link import RedisAddress
 from tests.redis.threaded import ECHO, Driven
 warnings.simplefilter("ignore", DeprecationWarning)
 driven = Driven(RedisAddress(sys.argv[1], int(sys.argv[2])), access=RedisAccess({"client_name": "forked"}))

@@ -9,11 +9,11 @@ from urllib.parse import quote
 
 import pytest
 
-from holdfast import AsyncClient, Client, LockTimeout, StoreError, StoreUnavailable
-from holdfast.stores.redis import channels
-from holdfast.stores.redis.links.aio_pipeline import SilenceLimits
-from holdfast.stores.redis.links.listener import RedisListener
-from holdfast.testing.conformance.kit import Kit
+from tenure import AsyncClient, Client, LockTimeout, StoreError, StoreUnavailable
+from tenure.stores.redis import channels
+from tenure.stores.redis.links.aio_pipeline import SilenceLimits
+from tenure.stores.redis.links.listener import RedisListener
+from tenure.testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, Scene, play
 from tests.redis.servers import DOCUMENT, PASSWORD, USER, ValkeyServer, clean, documented_user, tidy
 from tests.servers import Cluster, RedisServer, SentinelGroup
@@ -175,7 +175,7 @@ def test_the_documented_user_of_sentinels(redis_sentinel: SentinelGroup, form: s
             sentinel.command("ACL", "DELUSER", "guide")
 
 
-WITHOUT = {"~holdfast:*": "resetkeys", "&holdfast:*": "resetchannels"}
+WITHOUT = {"~tenure:*": "resetkeys", "&tenure:*": "resetchannels"}
 
 
 @pytest.fixture(scope="module", params=SERVERS)
@@ -185,7 +185,7 @@ def plain(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield server
 
 
-@pytest.mark.parametrize("lacks", ["+evalsha", "+time", "+hset", "+subscribe", "+info", "~holdfast:*", "&holdfast:*"])
+@pytest.mark.parametrize("lacks", ["+evalsha", "+time", "+hset", "+subscribe", "+info", "~tenure:*", "&tenure:*"])
 def test_a_user_who_may_too_little_is_told_so(plain: RedisServer, lacks: str) -> None:
     """Whoever lacks a command, the keys or the channels is told at once, and sent to the documentation."""
     plain.command("ACL", "DELUSER", USER)

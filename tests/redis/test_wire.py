@@ -7,9 +7,9 @@ import sys
 import pytest
 import redis.exceptions as from_redis
 
-from holdfast.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from holdfast.stores.redis.links import wire
-from holdfast.stores.redis.links.link import RedisAddress, ReplyError
+from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from tenure.stores.redis.links import wire
+from tenure.stores.redis.links.link import RedisAddress, ReplyError
 
 HERE = RedisAddress("example.org", 7000)
 
@@ -109,8 +109,8 @@ def test_error_replies_are_values() -> None:
 INTERRUPTED = """
 import random, signal
 
-from holdfast.stores.redis.links import wire
-from holdfast.stores.redis.lua import scripts
+from tenure.stores.redis.links import wire
+from tenure.stores.redis.lua import scripts
 
 class Interrupt(Exception):
     pass
@@ -126,7 +126,7 @@ def interrupt(*_):
 signal.signal(signal.SIGALRM, interrupt)
 chance = random.Random(1)
 hits = 0
-keys = ("holdfast:node", "holdfast:{name}", "holdfast:{name}:q", "holdfast:{name}:t:0123456789abcdef")
+keys = ("tenure:node", "tenure:{name}", "tenure:{name}:q", "tenure:{name}:t:0123456789abcdef")
 
 def pack_until_interrupted():
     global armed

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from holdfast import StoreUnavailable
-from holdfast.stores.quorum import node_set
-from holdfast.stores.redis.links.errors import to_store_error
-from holdfast.stores.redis.links.link import RedisAddress, ReplyError
+from tenure import StoreUnavailable
+from tenure.stores.quorum import node_set
+from tenure.stores.redis.links.errors import to_store_error
+from tenure.stores.redis.links.link import RedisAddress, ReplyError
 from tests.faults.scenes import API_FORMS
 from tests.servers import RedisServer, RedisTlsServer
 from tests.wrong_servers import HOST, closed_port, complaint, saying, silent

@@ -7,12 +7,12 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.redis.links.access import RedisAccess
-from holdfast.stores.redis.links.link import RedisAddress, RedisHearing, RedisReply
-from holdfast.stores.redis.links.threads import RedisThreadLink
-from holdfast.stores.redis.lua import scripts
-from holdfast.stores.redis.lua.scripts import Script
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.redis.links.access import RedisAccess
+from tenure.stores.redis.links.link import RedisAddress, RedisHearing, RedisReply
+from tenure.stores.redis.links.threads import RedisThreadLink
+from tenure.stores.redis.lua import scripts
+from tenure.stores.redis.lua.scripts import Script
 from tests.servers import RedisServer
 
 TEST_TIMEOUT = 20.0

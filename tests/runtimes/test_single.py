@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.runtimes.single import SingleFlight
-from holdfast.runtimes.threads import ThreadsRuntime, drive
+from tenure.runtimes.aio import AsyncioRuntime
+from tenure.runtimes.single import SingleFlight
+from tenure.runtimes.threads import ThreadsRuntime, drive
 from tests.etcd.scenes import Meanwhile
 from tests.hazards.interrupting import sweep
 

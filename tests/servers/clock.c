@@ -1,6 +1,6 @@
 /* Lets a process see other clocks than the machine's. Preload it (LD_PRELOAD).
 
-   The file that HOLDFAST_CLOCK names is mapped into memory and may be rewritten at any time: it holds two settings,
+   The file that TENURE_CLOCK names is mapped into memory and may be rewritten at any time: it holds two settings,
    and says which of them counts, so that no half-written setting is ever read. The layout is the one of clock.py.
    CLOCK_REALTIME becomes  wall_base + (now - real_base) * rate;  the steady clocks get a number of nanoseconds added.
 
@@ -34,7 +34,7 @@ struct settings {
 static volatile struct settings *settings;
 
 __attribute__((constructor)) static void map_settings(void) {
-    const char *path = getenv("HOLDFAST_CLOCK");
+    const char *path = getenv("TENURE_CLOCK");
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0) return;
     void *mapped = mmap(NULL, sizeof(struct settings), PROT_READ, MAP_SHARED, file, 0);

@@ -129,7 +129,7 @@ class Clock:
 
 def _environment(library: Path, file: Path) -> dict[str, str]:
     preloaded = filter(None, (str(library), os.environ.get("LD_PRELOAD")))
-    return {"LD_PRELOAD": ":".join(preloaded), "HOLDFAST_CLOCK": str(file)}
+    return {"LD_PRELOAD": ":".join(preloaded), "TENURE_CLOCK": str(file)}
 
 
 def _compile(library: Path) -> Path:

@@ -293,10 +293,10 @@ def after(prefix: str) -> bytes:
 
 
 def find_program() -> str:
-    """Return the path of the server program, or of `HOLDFAST_ETCD`. Raises `ServerFailedError` if there is none."""
-    found = os.environ.get("HOLDFAST_ETCD") or shutil.which("etcd")
+    """Return the path of the server program, or of `TENURE_ETCD`. Raises `ServerFailedError` if there is none."""
+    found = os.environ.get("TENURE_ETCD") or shutil.which("etcd")
     if found is None:
         raise ServerFailedError(
-            "There is no etcd here: install the system's package etcd-server, or name the program by HOLDFAST_ETCD."
+            "There is no etcd here: install the system's package etcd-server, or name the program by TENURE_ETCD."
         )
     return found

@@ -32,7 +32,7 @@ from tests.servers import (
     templates,
 )
 
-ACL_LOGIN = ("holdfast", "a-secret")
+ACL_LOGIN = ("tenure", "a-secret")
 ACL_RULES = "~* &* +@all"
 """The rights of the user of `redis_acl`."""
 ADMIN_LOGIN = ("admin", "another-secret")

@@ -34,7 +34,7 @@ class Home:
     def __init__(self, disk: str | None = None) -> None:
         """Make the folder. `disk` is the size of a disk of its own, such as "64m", which only root can mount."""
         self.user = ordinary_user()
-        self.folder = ROOMS / f"holdfast-server-{secrets.token_hex(8)}"
+        self.folder = ROOMS / f"tenure-server-{secrets.token_hex(8)}"
         warden.watch(self.folder)
         self.folder.mkdir(mode=0o700)
         if disk is not None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.servers.clock import Clock
 
-USER, PASSWORD, DATABASE = "holdfast", "secret", "holdfast"
+USER, PASSWORD, DATABASE = "tenure", "secret", "tenure"
 
 FIRST_STATEMENTS = f"""
 FLUSH PRIVILEGES;

@@ -70,11 +70,11 @@ class MemcachedServer(Server):
 
 
 def find_program() -> str:
-    """Return the path of the program, or of `HOLDFAST_MEMCACHED`. Raises `ServerFailedError` if there is none."""
-    found = os.environ.get("HOLDFAST_MEMCACHED") or shutil.which("memcached")
+    """Return the path of the program, or of `TENURE_MEMCACHED`. Raises `ServerFailedError` if there is none."""
+    found = os.environ.get("TENURE_MEMCACHED") or shutil.which("memcached")
     if found is None:
         raise ServerFailedError(
             "There is no memcached here: install the system's package memcached, or name the program by "
-            "HOLDFAST_MEMCACHED."
+            "TENURE_MEMCACHED."
         )
     return found

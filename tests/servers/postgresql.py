@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from tests.servers.clock import Clock
 
-FOLDER = "HOLDFAST_POSTGRES"
+FOLDER = "TENURE_POSTGRES"
 """The environment variable that may name the folder of the programs."""
 
 INSTALLED = Path("/usr/lib/postgresql")
 """Where Debian has a folder for each version."""
 
-SUPERUSER = "holdfast"
+SUPERUSER = "tenure"
 DATABASE = "postgres"
 
 LOGINS = f"""
@@ -267,7 +267,7 @@ class Standby(PostgresServer):
 
 
 def find_program(name: str) -> str:
-    """Return the path of a program of PostgreSQL: of `HOLDFAST_POSTGRES`, of the PATH, or the newest of Debian's.
+    """Return the path of a program of PostgreSQL: of `TENURE_POSTGRES`, of the PATH, or the newest of Debian's.
 
     Raises `ServerFailedError` if there is none.
     """

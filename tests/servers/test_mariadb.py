@@ -25,11 +25,11 @@ def remember(server: MariaDbServer, number: int) -> None:
 
 def test_the_user_of_the_url_has_a_database(mariadb_server: MariaDbServer, space: str) -> None:
     """The user of the URL has all rights in the database of the URL."""
-    assert mariadb_server.url == f"mysql://holdfast:secret@127.0.0.1:{mariadb_server.port}/holdfast"
+    assert mariadb_server.url == f"mysql://tenure:secret@127.0.0.1:{mariadb_server.port}/tenure"
     with mariadb_server.connect(USER, PASSWORD) as client, client.cursor() as cursor:
         cursor.execute(f"CREATE TABLE `{space}` (number int)")
         cursor.execute("SELECT current_user(), database()")
-        assert cursor.fetchone() == ("holdfast@%", "holdfast")
+        assert cursor.fetchone() == ("tenure@%", "tenure")
 
 
 def test_committed_data_outlive_a_crash(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_user_has_no_rights(mariadb_server: MariaDbServer, space: str) -> None
     assert mariadb_server.create_user(name, "guess/me") == mariadb_server.url_for(name, "guess/me", "")
     with mariadb_server.connect(name, "guess/me", database=None) as client, client.cursor() as cursor:
         with pytest.raises(pymysql.OperationalError, match="denied"):
-            cursor.execute("USE holdfast")
+            cursor.execute("USE tenure")
         cursor.execute("SELECT current_user()")
         assert cursor.fetchone() == (f"{name}@%",)
     with pytest.raises(pymysql.OperationalError, match="Access denied"):

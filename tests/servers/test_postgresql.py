@@ -54,10 +54,10 @@ def test_a_server_serves_as_an_ordinary_user(postgres_server: PostgresServer) ->
 
 
 def test_a_named_folder_of_programs_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`HOLDFAST_POSTGRES` names the folder of the programs; no other folder is searched then."""
-    monkeypatch.setenv("HOLDFAST_POSTGRES", str(Path(find_program("postgres")).parent))
+    """`TENURE_POSTGRES` names the folder of the programs; no other folder is searched then."""
+    monkeypatch.setenv("TENURE_POSTGRES", str(Path(find_program("postgres")).parent))
     assert Path(find_program("initdb")).exists()
-    monkeypatch.setenv("HOLDFAST_POSTGRES", str(tmp_path))
+    monkeypatch.setenv("TENURE_POSTGRES", str(tmp_path))
     with pytest.raises(ServerFailedError, match="There is no initdb here"):
         find_program("initdb")
 

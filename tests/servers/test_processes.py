@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtimes.clocks import steady
+from tenure.runtimes.clocks import steady
 from tests.faults.metronome import Metronome
 from tests.hazards.helpers import Script
 from tests.servers import RedisServer, ServerFailedError, wait_until

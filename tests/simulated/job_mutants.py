@@ -5,11 +5,11 @@ import types
 from collections.abc import Callable
 from unittest.mock import patch
 
-from holdfast.contracts.cells import Cell
-from holdfast.core import cells
-from holdfast.jobs import once
-from holdfast.jobs.once import Once
 from simulation.node import TableNode
+from tenure.contracts.cells import Cell
+from tenure.core import cells
+from tenure.jobs import once
+from tenure.jobs.once import Once
 from tests.jobs.planted import planted
 from tests.simulated.mutants import Mutant, Patch, replaced, wrapped
 

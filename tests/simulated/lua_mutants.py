@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.core import session
-from holdfast.stores.redis.links.link import RedisReply
-from holdfast.stores.redis.lua import scripts
-from holdfast.stores.redis.lua.scripts import Script
-from holdfast.stores.redis.store import RedisStore
 from simulation import Faults, Plan
 from simulation.redis import server
 from simulation.redis.link import SimulatedRedisLink
 from simulation.redis.lua import source_of
 from simulation.workload import WEIGHTED
+from tenure.core import session
+from tenure.stores.redis.links.link import RedisReply
+from tenure.stores.redis.lua import scripts
+from tenure.stores.redis.lua.scripts import Script
+from tenure.stores.redis.store import RedisStore
 from tests.simulated.mutants import Mutant, Patch, kill_the_quick, replaced, wrapped
 
 Change = tuple[str, str]

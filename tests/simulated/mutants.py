@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from holdfast.contracts.deadlines import NEVER, valid_until
-from holdfast.contracts.messages import (
+from simulation import Faults, Plan
+from simulation.resource import Resource
+from tenure.contracts.deadlines import NEVER, valid_until
+from tenure.contracts.messages import (
     AcquireRequest,
     AdjustRequest,
     Busy,
@@ -22,18 +24,16 @@ from holdfast.contracts.messages import (
     Queued,
     RenewRequest,
 )
-from holdfast.core import attempt, lease, multi_acquire
-from holdfast.core.attempt import Attempt
-from holdfast.core.background_releases import BackgroundReleases
-from holdfast.core.lease import CoreLease, LeaseState
-from holdfast.core.local_queue import LocalQueue, LocalQueues
-from holdfast.core.renewer import Renewer
-from holdfast.core.session import Session
-from holdfast.errors import OutcomeUnknown
-from holdfast.table.state import NameState, Queue, Waiter
-from holdfast.table.step import Step
-from simulation import Faults, Plan
-from simulation.resource import Resource
+from tenure.core import attempt, lease, multi_acquire
+from tenure.core.attempt import Attempt
+from tenure.core.background_releases import BackgroundReleases
+from tenure.core.lease import CoreLease, LeaseState
+from tenure.core.local_queue import LocalQueue, LocalQueues
+from tenure.core.renewer import Renewer
+from tenure.core.session import Session
+from tenure.errors import OutcomeUnknown
+from tenure.table.state import NameState, Queue, Waiter
+from tenure.table.step import Step
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -4,19 +4,19 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.contracts.deadlines import micros
-from holdfast.contracts.messages import Granted, Reply
-from holdfast.stores.ordered import acquiring, entries, granting, store
-from holdfast.stores.ordered.acquiring import Acquirer
-from holdfast.stores.ordered.contenders import Contender, ContenderRegistry
-from holdfast.stores.ordered.entries import Entry, Kind
-from holdfast.stores.ordered.granting import Decision
-from holdfast.stores.ordered.inspector import Inspector
-from holdfast.stores.ordered.removal import EntryRemover
-from holdfast.stores.ordered.store import OrderedStore
-from holdfast.stores.ordered.trust import SessionTrust
 from simulation.ensemble import Ensemble
 from simulation.ordered import SimulatedDirectory
+from tenure.contracts.deadlines import micros
+from tenure.contracts.messages import Granted, Reply
+from tenure.stores.ordered import acquiring, entries, granting, store
+from tenure.stores.ordered.acquiring import Acquirer
+from tenure.stores.ordered.contenders import Contender, ContenderRegistry
+from tenure.stores.ordered.entries import Entry, Kind
+from tenure.stores.ordered.granting import Decision
+from tenure.stores.ordered.inspector import Inspector
+from tenure.stores.ordered.removal import EntryRemover
+from tenure.stores.ordered.store import OrderedStore
+from tenure.stores.ordered.trust import SessionTrust
 from tests.simulated.mutants import Mutant, both, replaced, wrapped
 
 

@@ -7,11 +7,11 @@ import inspect
 import types
 from collections.abc import Callable
 
-from holdfast.core import cells, slots
-from holdfast.core.segments import SegmentedStock
-from holdfast.table import limit, stock
-from holdfast.table.stock import Transit
 from simulation.node import TableNode
+from tenure.core import cells, slots
+from tenure.core.segments import SegmentedStock
+from tenure.table import limit, stock
+from tenure.table.stock import Transit
 from tests.simulated.job_mutants import write_anyway, write_no_replies
 from tests.simulated.mutants import Mutant, Patch, replaced, wrapped
 

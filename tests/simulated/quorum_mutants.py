@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.contracts.messages import Granted
-from holdfast.stores.quorum.store import QuorumStore
-from holdfast.stores.quorum.votes import Votes
 from simulation.node import TableNode
 from simulation.quorum import VotingNode
+from tenure.contracts.messages import Granted
+from tenure.stores.quorum.store import QuorumStore
+from tenure.stores.quorum.votes import Votes
 from tests.simulated.mutants import Mutant, replaced, wrapped
 
 

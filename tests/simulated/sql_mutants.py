@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from holdfast.contracts.messages import Queued
-from holdfast.stores.sql import store
-from holdfast.stores.sql.database import SqlWrite
-from holdfast.stores.sql.rows import SqlRow, row_of, state_of
-from holdfast.stores.sql.store import SqlStore
 from simulation import Faults, Plan
 from simulation.sql import node, server
+from tenure.contracts.messages import Queued
+from tenure.stores.sql import store
+from tenure.stores.sql.database import SqlWrite
+from tenure.stores.sql.rows import SqlRow, row_of, state_of
+from tenure.stores.sql.store import SqlStore
 from tests.simulated.mutants import Mutant, Patch, replaced
 
 

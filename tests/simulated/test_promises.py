@@ -15,7 +15,7 @@ from simulation.plan import Plan
 from simulation.run import simulate
 from simulation.runner import CHUNK, Tally, run_scenarios
 
-SEEDS = int(os.environ.get("HOLDFAST_SIMULATION_SEEDS", "100"))
+SEEDS = int(os.environ.get("TENURE_SIMULATION_SEEDS", "100"))
 """How many seeds of each scenario are run: `make test-all` says more."""
 
 ENOUGH = 1_000
@@ -125,7 +125,7 @@ def test_every_promise_is_kept(scenario: str) -> None:
 @pytest.mark.parametrize("scenario", each(name for name in BY_NAME if name.startswith("sql_")))
 def test_promises_are_kept_in_long_queues(scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same, where one waiter ahead counts as many: then the next may be silent for longer."""
-    monkeypatch.setattr("holdfast.table.times.CROWD", 1)
+    monkeypatch.setattr("tenure.table.times.CROWD", 1)
     unhurried = replace(BY_NAME[scenario], ttls=(10.0,))  # with a short ttl nobody may be silent
     reports = [simulate(Plan.draw(unhurried, seed)) for seed in range(SEEDS)]
     assert [(seed, report.broken()) for seed, report in enumerate(reports) if report.broken()] == []

@@ -9,12 +9,12 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.core import attempt, lease
-from holdfast.errors import UsageError
 from simulation import BY_NAME, SCENARIOS, Faults, Invariant, Plan, simulate
 from simulation.command import main
 from simulation.scenarios import ALLOWED_DRIFT
 from simulation.shrink import breaks, shrink
+from tenure.core import attempt, lease
+from tenure.errors import UsageError
 from tests.simulated.mutants import MUTANTS, without_drift
 
 SEEDS = range(40, 42)

@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncClient, Client, Lease, LeaseLost, StoreError, StoreUnavailable, UsageError
-from holdfast.contracts.messages import AcquireRequest, Granted, ReleaseRequest
-from holdfast.core.access import BRIEF
-from holdfast.runtimes import clocks
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.sqlite import machine
-from holdfast.stores.sqlite.database import SWEEP_EVERY, Database
-from holdfast.stores.sqlite.errors import to_store_error
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.stores.tabled import RETENTION
-from holdfast.stores.urls import default_file, store_source
+from tenure import AsyncClient, Client, Lease, LeaseLost, StoreError, StoreUnavailable, UsageError
+from tenure.contracts.messages import AcquireRequest, Granted, ReleaseRequest
+from tenure.core.access import BRIEF
+from tenure.runtimes import clocks
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.sqlite import machine
+from tenure.stores.sqlite.database import SWEEP_EVERY, Database
+from tenure.stores.sqlite.errors import to_store_error
+from tenure.stores.sqlite.store import SqliteStore
+from tenure.stores.tabled import RETENTION
+from tenure.stores.urls import default_file, store_source
 from tests import virtual
 from tests.hazards.helpers import TEST_TIMEOUT, Script, eventually
 
@@ -87,7 +87,7 @@ def test_a_hand_over_reaches_odd_places(tmp_path: Path, depth: str) -> None:
         assert bool(client.session().channel) == (depth == "deep")
         lease = client.lock("name", ttl=20).acquire()
         script = Script(
-            "import sys, holdfast\nwith holdfast.Client(sys.argv[1]) as c, c.lock('name', timeout=30): print('got')",
+            "import sys, tenure\nwith tenure.Client(sys.argv[1]) as c, c.lock('name', timeout=30): print('got')",
             url(path),
         )
         eventually(lambda: client.inspect("name").waiters, "a waiter")
@@ -155,7 +155,7 @@ def test_a_file_replaced_under_use_loses_its_leases(tmp_path: Path, caplog: pyte
     path = tmp_path / "locks.db"
     with Client(url(path)) as client:
         lease = client.lock("name").acquire()
-        with caplog.at_level(logging.ERROR, "holdfast"):
+        with caplog.at_level(logging.ERROR, "tenure"):
             for each in tmp_path.glob("locks.db*"):
                 if each.is_file():
                     each.unlink()
@@ -179,7 +179,7 @@ def test_a_file_replaced_by_a_copy_loses_its_leases(tmp_path: Path, caplog: pyte
         with contextlib.closing(sqlite3.connect(copy)) as target:
             connection.backup(target)
         copy.rename(path)
-        with caplog.at_level(logging.WARNING, "holdfast"):
+        with caplog.at_level(logging.WARNING, "tenure"):
             for holder, lease in zip((client, second), leases, strict=True):
                 eventually(partial(lost_when_renewed, holder, lease), "the loss is found")
                 with pytest.raises(LeaseLost, match="the store no longer knows it"):
@@ -363,7 +363,7 @@ def test_two_clients_of_one_process_keep_each_others_file_locks(tmp_path: Path) 
         locks = Path("/proc/locks").read_text().splitlines()
         assert any(f" {os.getpid()} " in line and f":{inode} " in line for line in locks)
         script = Script(
-            "import sys, holdfast\nwith holdfast.Client(sys.argv[1]) as c: print(c.lock('name').try_acquire())",
+            "import sys, tenure\nwith tenure.Client(sys.argv[1]) as c: print(c.lock('name').try_acquire())",
             url(path),
         )
         assert script.end() == ("None\n", "")
@@ -373,9 +373,9 @@ def test_two_clients_of_one_process_keep_each_others_file_locks(tmp_path: Path) 
 def test_many_processes_may_make_a_file_at_once(tmp_path: Path) -> None:
     """Processes that open a new file at the same moment make one file, and all can lock."""
     code = """
-import sys, holdfast
+import sys, tenure
 print("ready", flush=True); sys.stdin.readline()
-with holdfast.Client(sys.argv[1]) as client, client.lock("name", timeout=30) as lease: print(lease.token)
+with tenure.Client(sys.argv[1]) as client, client.lock("name", timeout=30) as lease: print(lease.token)
 """
     scripts = [Script(code, url(tmp_path / "locks.db")) for _ in range(4)]
     for script in scripts:
@@ -511,12 +511,12 @@ def test_the_default_is_a_file_of_this_user(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr("pwd.getpwuid", getpwuid)
     monkeypatch.setenv("HOME", str(tmp_path / "not mine"))
-    monkeypatch.delenv("HOLDFAST_URL", raising=False)
-    assert default_file() == tmp_path / "mine" / ".local" / "state" / "holdfast" / "locks.db"
+    monkeypatch.delenv("TENURE_URL", raising=False)
+    assert default_file() == tmp_path / "mine" / ".local" / "state" / "tenure" / "locks.db"
     assert mode(default_file().parent) == 0o700
     with Client() as client, client.lock("name"):
         assert default_file().exists()
-    monkeypatch.setenv("HOLDFAST_URL", "memory://from-the-environment")
+    monkeypatch.setenv("TENURE_URL", "memory://from-the-environment")
     assert store_source().title == "memory://from-the-environment"
 
 

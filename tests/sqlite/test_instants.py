@@ -9,10 +9,10 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.contracts.messages import AcquireRequest, Granted, ReleaseRequest, Reply
-from holdfast.stores.sqlite.database import Database
-from holdfast.stores.sqlite.errors import LockedError
-from holdfast.table.step import Step
+from tenure.contracts.messages import AcquireRequest, Granted, ReleaseRequest, Reply
+from tenure.stores.sqlite.database import Database
+from tenure.stores.sqlite.errors import LockedError
+from tenure.table.step import Step
 
 TTL, PAUSE = 3_000_000, 2_000_000
 

@@ -8,19 +8,19 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast import AsyncClient, Client, StoreUnavailable
-from holdfast.contracts.messages import Page
+from tenure import AsyncClient, Client, StoreUnavailable
+from tenure.contracts.messages import Page
 from tests.servers import Cluster, EtcdServer, RedisServer, ZooKeeperServer
 
 NAMES = sorted([*(f"{number:02}" for number in range(20)), "a/b", "a%2Fb", "a", "a0", "ä", "a\0b"])
 """Enough for several pages, in an order that is not that of their keys."""
 
 PAGES = (
-    patch("holdfast.stores.sqlite.store.PAGE", 3),
-    patch("holdfast.stores.etcd.reads.PAGE", 3),
-    patch("holdfast.stores.zookeeper.reading.PAGE", 3),
-    patch("holdfast.stores.redis.servers.servers.SCANNED", "3"),
-    patch("holdfast.stores.redis.key_scans.PAGE", 2),
+    patch("tenure.stores.sqlite.store.PAGE", 3),
+    patch("tenure.stores.etcd.reads.PAGE", 3),
+    patch("tenure.stores.zookeeper.reading.PAGE", 3),
+    patch("tenure.stores.redis.servers.servers.SCANNED", "3"),
+    patch("tenure.stores.redis.key_scans.PAGE", 2),
 )
 
 

@@ -6,19 +6,19 @@ from unittest.mock import Mock
 
 import pytest
 
-from holdfast import Client, StoreError, StoreUnavailable
-from holdfast.contracts.cells import Cell
-from holdfast.core.access import Settings
-from holdfast.core.session import Session
-from holdfast.core.slots import take_slot
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.etcd.link import EtcdReply, Said
-from holdfast.stores.ordered.store import OrderedCellStore
-from holdfast.stores.urls import store_source
-from holdfast.stores.zookeeper import cells as zookeeper_cells
-from holdfast.stores.zookeeper.directory import ZooKeeperDirectory
-from holdfast.stores.zookeeper.nodes import ZooKeeperNodes
-from holdfast.table.limit import LimitRule
+from tenure import Client, StoreError, StoreUnavailable
+from tenure.contracts.cells import Cell
+from tenure.core.access import Settings
+from tenure.core.session import Session
+from tenure.core.slots import take_slot
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.etcd.link import EtcdReply, Said
+from tenure.stores.ordered.store import OrderedCellStore
+from tenure.stores.urls import store_source
+from tenure.stores.zookeeper import cells as zookeeper_cells
+from tenure.stores.zookeeper.directory import ZooKeeperDirectory
+from tenure.stores.zookeeper.nodes import ZooKeeperNodes
+from tenure.table.limit import LimitRule
 from tests.servers import EtcdServer, ZooKeeperServer
 
 HOUR = 3600 * 1_000_000
@@ -131,7 +131,7 @@ def test_a_limit_holds_though_clocks_disagree(etcd_server: EtcdServer, space: st
 def test_times_far_apart_are_a_clock_that_was_set_back(etcd: Cells, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing waits for the old time to come again."""
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.stores.etcd.http.EtcdReply", _a_lifetime_ahead)
+        patch.setattr("tenure.stores.etcd.http.EtcdReply", _a_lifetime_ahead)
         written = etcd.write("cell", b"x", 0)
     assert written.now > time.time() * 1e6 + HOUR
     assert abs(etcd.read("cell").now - time.time() * 1e6) < 20e6
@@ -144,14 +144,14 @@ def _a_lifetime_ahead(status: int, said: Said, _date: str) -> EtcdReply:
 def test_a_key_of_others_is_no_cell(etcd: Cells, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says what to do."""
     etcd.write("cell", b"x", 0)
-    monkeypatch.setattr("holdfast.stores.etcd.cells.DIGITS", 40)
+    monkeypatch.setattr("tenure.stores.etcd.cells.DIGITS", 40)
     with pytest.raises(StoreError, match="remove it"):
         etcd.read("cell")
 
 
 def test_a_gateway_without_a_clock_is_refused(etcd: Cells, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names what is missing."""
-    monkeypatch.setattr("holdfast.stores.etcd.http.EtcdReply", _without_date)
+    monkeypatch.setattr("tenure.stores.etcd.http.EtcdReply", _without_date)
     with pytest.raises(StoreError, match="drops the header `Date`"):
         etcd.read("cell")
 

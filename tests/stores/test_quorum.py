@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 
-from holdfast import AsyncClient, Client, LockTimeout, OutcomeUnknown, StoreError, StoreUnavailable, UsageError
-from holdfast.contracts.messages import (
+from tenure import AsyncClient, Client, LockTimeout, OutcomeUnknown, StoreError, StoreUnavailable, UsageError
+from tenure.contracts.messages import (
     AcquireRequest,
     NotGranted,
     Notification,
@@ -21,12 +21,12 @@ from holdfast.contracts.messages import (
     Reply,
     WithdrawRequest,
 )
-from holdfast.contracts.runtime import Runtime
-from holdfast.contracts.store import StoreSource
-from holdfast.outcome import Outcome
-from holdfast.stores.memory import MemoryStore, MemoryTable
-from holdfast.stores.quorum import quorum_source
-from holdfast.stores.quorum.reasons import is_nobody_there
+from tenure.contracts.runtime import Runtime
+from tenure.contracts.store import StoreSource
+from tenure.outcome import Outcome
+from tenure.stores.memory import MemoryStore, MemoryTable
+from tenure.stores.quorum import quorum_source
+from tenure.stores.quorum.reasons import is_nobody_there
 from tests import virtual
 from tests.hazards.helpers import soon
 from tests.servers import wait_until

@@ -8,16 +8,16 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast import Client, LockTimeout
-from holdfast.contracts.messages import AcquireRequest, Granted, Reply
-from holdfast.contracts.runtime import Runtime
-from holdfast.contracts.store import StoreSource
-from holdfast.stores.memory import MemoryStore, MemoryTable
-from holdfast.stores.quorum import quorum_source
-from holdfast.stores.quorum import store as quorum_store
-from holdfast.stores.quorum.store import QuorumStore
-from holdfast.stores.quorum.votes import KINDS, SPAN, STEP, Votes, next_of_kind
-from holdfast.table.step import Step
+from tenure import Client, LockTimeout
+from tenure.contracts.messages import AcquireRequest, Granted, Reply
+from tenure.contracts.runtime import Runtime
+from tenure.contracts.store import StoreSource
+from tenure.stores.memory import MemoryStore, MemoryTable
+from tenure.stores.quorum import quorum_source
+from tenure.stores.quorum import store as quorum_store
+from tenure.stores.quorum.store import QuorumStore
+from tenure.stores.quorum.votes import KINDS, SPAN, STEP, Votes, next_of_kind
+from tenure.table.step import Step
 from tests import virtual
 
 ROUNDS = 20

@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from holdfast.contracts.messages import AcquireRequest, Granted, ReleaseRequest, Withdrawn
-from holdfast.outcome import Outcome
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.memory import REMEMBERED, MemoryStore, MemoryTable
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite.database import SWEEP_AT_MOST, SWEEP_EVERY
-from holdfast.stores.tabled import RETENTION
+from tenure.contracts.messages import AcquireRequest, Granted, ReleaseRequest, Withdrawn
+from tenure.outcome import Outcome
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.memory import REMEMBERED, MemoryStore, MemoryTable
+from tenure.stores.sqlite import SqliteStore
+from tenure.stores.sqlite.database import SWEEP_AT_MOST, SWEEP_EVERY
+from tenure.stores.tabled import RETENTION
 
 T = TypeVar("T")
 
@@ -160,7 +160,7 @@ def test_a_table_that_forgets_counters_is_found(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_table_that_sweeps_by_the_clock_only_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted bug: the table sweeps once a minute only, however many names there are."""
-    monkeypatch.setattr("holdfast.stores.memory.REMEMBERED", 2**60)
+    monkeypatch.setattr("tenure.stores.memory.REMEMBERED", 2**60)
     with pytest.raises(AssertionError, match=" <= "):
         test_a_table_in_memory_remembers_few_names_that_nobody_uses()
 
@@ -194,7 +194,7 @@ def test_a_table_that_sweeps_wrongly_is_found(
 ) -> None:
     """Planted bugs: the table forgets too much or too little, or issues a token twice."""
     monkeypatch.setattr("tests.stores.test_retention.REMEMBERED", 64)
-    monkeypatch.setattr("holdfast.stores.memory.REMEMBERED", 64)
+    monkeypatch.setattr("tenure.stores.memory.REMEMBERED", 64)
     test_a_table_in_memory_remembers_few_names_that_nobody_uses()
     monkeypatch.setattr(MemoryTable, "_sweep", sweep)
     with pytest.raises(AssertionError):
@@ -203,15 +203,15 @@ def test_a_table_that_sweeps_wrongly_is_found(
 
 def test_a_file_that_sweeps_at_most_once_a_minute_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted bug: names that one sweep leaves wait for the next minute, and more come meanwhile."""
-    monkeypatch.setattr("holdfast.stores.sqlite.database.SWEEP_ON", SWEEP_EVERY)
-    monkeypatch.setattr("holdfast.stores.sqlite.database.SWEEP_AT_MOST", 10)
+    monkeypatch.setattr("tenure.stores.sqlite.database.SWEEP_ON", SWEEP_EVERY)
+    monkeypatch.setattr("tenure.stores.sqlite.database.SWEEP_AT_MOST", 10)
     with pytest.raises(AssertionError, match="<="):
         test_a_lock_file_forgets_names_as_fast_as_they_come(tmp_path)
 
 
 def test_a_file_that_forgets_counters_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted bug: the counters of forgotten names do not go into the floor, so a token is issued twice."""
-    monkeypatch.setattr("holdfast.stores.sqlite.database.RAISE_FLOOR", "SELECT ?, ?")
+    monkeypatch.setattr("tenure.stores.sqlite.database.RAISE_FLOOR", "SELECT ?, ?")
     bench = Bench()
     bench.store = SqliteStore(ThreadsRuntime(), tmp_path / "locks.db", bench.clock, bench.clock)
     drive(bench.store.open(lambda notification: None, NEVER))
@@ -222,8 +222,8 @@ def test_a_file_that_forgets_counters_is_found(tmp_path: Path, monkeypatch: pyte
 
 def test_a_store_that_forgets_too_soon_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted bug: a release is forgotten while it may still be repeated."""
-    monkeypatch.setattr("holdfast.stores.memory.RETENTION", SECOND)
-    monkeypatch.setattr("holdfast.stores.sqlite.database.RETENTION", SECOND)
-    monkeypatch.setattr("holdfast.stores.memory.SWEEP_EVERY", SECOND)
+    monkeypatch.setattr("tenure.stores.memory.RETENTION", SECOND)
+    monkeypatch.setattr("tenure.stores.sqlite.database.RETENTION", SECOND)
+    monkeypatch.setattr("tenure.stores.memory.SWEEP_EVERY", SECOND)
     with pytest.raises(AssertionError):
         test_a_release_is_remembered_although_its_name_is_unused(bench)

@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from holdfast import Client, LeaseLost, Outcome
-from holdfast.stores.mysql.get_lock_session import MySqlLockSession
-from holdfast.stores.postgresql.advisory_session import PgLockSession
-from holdfast.stores.sql.held_locks import HeldLock, HeldLocks
+from tenure import Client, LeaseLost, Outcome
+from tenure.stores.mysql.get_lock_session import MySqlLockSession
+from tenure.stores.postgresql.advisory_session import PgLockSession
+from tenure.stores.sql.held_locks import HeldLock, HeldLocks
 
 TTL = 60.0
 LONG = 30.0

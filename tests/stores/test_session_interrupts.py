@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from holdfast import Client, LeaseLost, OutcomeUnknown
+from tenure import Client, LeaseLost, OutcomeUnknown
 from tests.hazards.interrupting import before_the_release, interrupt, sweep
 
 TTL = 60.0

@@ -10,21 +10,21 @@ from typing import Any, TypeVar
 
 import pytest
 
-from holdfast import Outcome
-from holdfast.contracts.messages import AcquireRequest, Granted, Queued, ReleaseRequest, Reply, WithdrawRequest
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.runtimes.single import SingleFlight
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.sql import shared_steps
-from holdfast.stores.sql.database import SqlSnapshot
-from holdfast.stores.sql.shared_steps import LONGEST, MULTIPLE, USUAL, SharedSteps
-from holdfast.stores.sql.store import SqlStore
-from holdfast.stores.tabled import Steps
-from holdfast.table.state import NameState
-from holdfast.table.step import Step
 from simulation.sql.direct import DirectSqlDatabase, capabilities_of
 from simulation.sql.server import SqlRules, SqlServer
+from tenure import Outcome
+from tenure.contracts.messages import AcquireRequest, Granted, Queued, ReleaseRequest, Reply, WithdrawRequest
+from tenure.errors import OutcomeUnknown, StoreUnavailable
+from tenure.runtimes.aio import AsyncioRuntime
+from tenure.runtimes.single import SingleFlight
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.sql import shared_steps
+from tenure.stores.sql.database import SqlSnapshot
+from tenure.stores.sql.shared_steps import LONGEST, MULTIPLE, USUAL, SharedSteps
+from tenure.stores.sql.store import SqlStore
+from tenure.stores.tabled import Steps
+from tenure.table.state import NameState
+from tenure.table.step import Step
 
 T = TypeVar("T")
 

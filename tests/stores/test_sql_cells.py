@@ -6,15 +6,15 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast import Client, StoreError
-from holdfast.contracts.cells import Cell
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.sql.store import SqlStore
-from holdfast.stores.urls import store_source
+from tenure import Client, StoreError
+from tenure.contracts.cells import Cell
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.sql.store import SqlStore
+from tenure.stores.urls import store_source
 from tests.postgresql.servers import PASSWORD
 from tests.servers import MariaDbServer, PostgresServer
 
-PREFIX = "holdfast_"
+PREFIX = "tenure_"
 ADDED = {
     "postgresql": ("FUNCTION {0}write_cell", "FUNCTION {0}sweep_cells", "TABLE {0}cells"),
     "mysql": ("TABLE {0}cells",),
@@ -130,7 +130,7 @@ def test_a_role_that_may_not_add_them_is_told_who_may(postgres_server: PostgresS
     postgres_server.execute(f'GRANT ALL ON ALL TABLES IN SCHEMA "{role}" TO "{role}"')
     with Client(f"{url}?schema={role}") as client:
         client.lock("name", ttl=20).acquire().release()
-        with pytest.raises(StoreError, match="run the SQL that `holdfast schema postgresql` prints"):
+        with pytest.raises(StoreError, match="run the SQL that `tenure schema postgresql` prints"):
             client.counter("hits").add()
 
 
@@ -149,7 +149,7 @@ def test_cells_whose_time_is_over_go_and_their_versions_do_not_come_again(cells:
         seen.add(written.version)
         removed = cells.write("brief", b"", written.version)
         assert (removed.written, removed.version, removed.value) == (True, 0, b"")
-        database.execute("UPDATE holdfast_cells SET kept_until = 1 WHERE name = 'brief'")
+        database.execute("UPDATE tenure_cells SET kept_until = 1 WHERE name = 'brief'")
         cells.sweep()
 
 

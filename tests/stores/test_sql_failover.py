@@ -5,16 +5,16 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.contracts.messages import AcquireRequest, Granted
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.postgresql.database import PgDatabase
-from holdfast.stores.postgresql.options import PgDeployment
-from holdfast.stores.postgresql.threads import PgThreadLink
-from holdfast.stores.sql.database import SqlWrite
-from holdfast.stores.sql.rows import SqlRow
-from holdfast.stores.sql.store import SqlStore
 from simulation.sql.direct import capabilities_of
 from simulation.sql.server import SqlRules
+from tenure.contracts.messages import AcquireRequest, Granted
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.postgresql.database import PgDatabase
+from tenure.stores.postgresql.options import PgDeployment
+from tenure.stores.postgresql.threads import PgThreadLink
+from tenure.stores.sql.database import SqlWrite
+from tenure.stores.sql.rows import SqlRow
+from tenure.stores.sql.store import SqlStore
 from tests.servers import PostgresServer
 
 MAX_TTL = 60_000_000
@@ -30,7 +30,7 @@ def soon() -> float:
 def database(postgres_server: PostgresServer) -> Iterator[PgDatabase]:
     """Return tables of their own in a real database."""
     host, port = postgres_server.address
-    login = {"user": "holdfast", "dbname": "postgres"}
+    login = {"user": "tenure", "dbname": "postgres"}
     deployment = PgDeployment([(host, port)], login, prefix=f"failover_{uuid4().hex[:12]}_")
     database = PgDatabase(ThreadsRuntime(), deployment, PgThreadLink)
     drive(database.open(lambda notification: None, soon()))

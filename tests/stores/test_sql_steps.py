@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-from holdfast.contracts.messages import (
+from simulation.sql.direct import DirectSqlDatabase, capabilities_of
+from simulation.sql.server import SqlRules, SqlServer
+from tenure.contracts.messages import (
     AcquireRequest,
     Granted,
     Queued,
@@ -11,15 +13,13 @@ from holdfast.contracts.messages import (
     Withdrawn,
     WithdrawRequest,
 )
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.sql import rows
-from holdfast.stores.sql.database import SqlSnapshot, SqlWrite
-from holdfast.stores.sql.rows import row_of
-from holdfast.stores.sql.store import SqlStore
-from holdfast.table.state import NameState, Queue, Waiter
-from holdfast.table.times import TOMBSTONE
-from simulation.sql.direct import DirectSqlDatabase, capabilities_of
-from simulation.sql.server import SqlRules, SqlServer
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.sql import rows
+from tenure.stores.sql.database import SqlSnapshot, SqlWrite
+from tenure.stores.sql.rows import row_of
+from tenure.stores.sql.store import SqlStore
+from tenure.table.state import NameState, Queue, Waiter
+from tenure.table.times import TOMBSTONE
 
 SECOND = 1_000_000
 RULES = SqlRules(60 * SECOND)

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast import Client, LockTimeout, Outcome, UsageError
-from holdfast.contracts.messages import AcquireRequest, Busy, Reply
-from holdfast.contracts.runtime import Runtime
-from holdfast.contracts.store import Capabilities, StoreSource
-from holdfast.stores.memory import MemoryStore, MemoryTable
+from tenure import Client, LockTimeout, Outcome, UsageError
+from tenure.contracts.messages import AcquireRequest, Busy, Reply
+from tenure.contracts.runtime import Runtime
+from tenure.contracts.store import Capabilities, StoreSource
+from tenure.stores.memory import MemoryStore, MemoryTable
 
 RETRY = 10_000
 

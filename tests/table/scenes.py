@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
-from holdfast.contracts.cells import Addition, Cell
-from holdfast.core.cells import Cells
-from holdfast.core.segments import SegmentedStock
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.table import stock
-from holdfast.table.stock import Segment
+from tenure.contracts.cells import Addition, Cell
+from tenure.core.cells import Cells
+from tenure.core.segments import SegmentedStock
+from tenure.errors import OutcomeUnknown, StoreUnavailable
+from tenure.table import stock
+from tenure.table.stock import Segment
 
 if TYPE_CHECKING:
-    from holdfast.core.session import Session
+    from tenure.core.session import Session
 
 TTL = 1_000_000
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.contracts.messages import Busy, Granted, NotificationKind, Queued
-from holdfast.table.times import GRACE, RETRY
+from tenure.contracts.messages import Busy, Granted, NotificationKind, Queued
+from tenure.table.times import GRACE, RETRY
 from tests.table.tools import INTERVAL, TTL, Name
 
 BOUND = 100_000

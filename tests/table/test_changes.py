@@ -1,8 +1,8 @@
 """What a holder, or somebody who looks after a name, may change while it is held."""
 
-from holdfast.contracts.messages import Busy, CapacityMismatch, Granted, NotificationKind, Queued, Withdrawn
-from holdfast.outcome import Outcome
-from holdfast.table.times import RETRY
+from tenure.contracts.messages import Busy, CapacityMismatch, Granted, NotificationKind, Queued, Withdrawn
+from tenure.outcome import Outcome
+from tenure.table.times import RETRY
 from tests.table.tools import TTL, Name
 
 # -- a holding that is changed ----------------------------------------------------------------------------------

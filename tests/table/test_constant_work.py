@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.contracts.messages import AcquireRequest, ReleaseRequest, WithdrawRequest
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.redis.servers.deployment import OBSERVED, Rules
-from holdfast.stores.redis.store import RedisStore
-from holdfast.table.step import Step
 from simulation.redis.direct import DirectDeployment
 from simulation.redis.keyspace import Reply
 from simulation.redis.server import Server
+from tenure.contracts.messages import AcquireRequest, ReleaseRequest, WithdrawRequest
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.redis.servers.deployment import OBSERVED, Rules
+from tenure.stores.redis.store import RedisStore
+from tenure.table.step import Step
 from tests.table.tools import Name
 
 SHORT, LONG = 20, 200
@@ -126,7 +126,7 @@ class AtRedis:
         self._server.unsubscribe(who)
 
     def _listen(self, who: str) -> None:
-        self._server.subscribe(f"holdfast:channel:{who}", who, lambda message: None)
+        self._server.subscribe(f"tenure:channel:{who}", who, lambda message: None)
 
 
 Place = AtTable | AtRedis

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import UsageError
-from holdfast.table import counter
-from holdfast.table.counter import FARTHEST
+from tenure.errors import UsageError
+from tenure.table import counter
+from tenure.table.counter import FARTHEST
 
 numbers = st.integers(-FARTHEST, FARTHEST) | st.integers(-3, 3)
 

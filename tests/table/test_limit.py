@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.contracts.cells import Cell, Change
-from holdfast.table import limit
-from holdfast.table.limit import LimitRule
+from tenure.contracts.cells import Cell, Change
+from tenure.table import limit
+from tenure.table.limit import LimitRule
 from tests.table.scenes import Store, User
 
 START = 1_000_000_000

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from holdfast.contracts.messages import Busy, CapacityMismatch, Granted, NotificationKind, Queued, Withdrawn
-from holdfast.outcome import Outcome
-from holdfast.stores.tabled import RETENTION
-from holdfast.table.times import CROWD, LATEST, LONGEST_SILENCE, PROPOSAL_BOUND, RETRY, STAGGER, TOMBSTONE
+from tenure.contracts.messages import Busy, CapacityMismatch, Granted, NotificationKind, Queued, Withdrawn
+from tenure.outcome import Outcome
+from tenure.stores.tabled import RETENTION
+from tenure.table.times import CROWD, LATEST, LONGEST_SILENCE, PROPOSAL_BOUND, RETRY, STAGGER, TOMBSTONE
 from tests.table.tools import INTERVAL, TEST_TIMEOUT, TTL, Name
 
 if TYPE_CHECKING:

@@ -9,16 +9,16 @@ from functools import partial
 
 import pytest
 
-from holdfast.contracts.messages import AcquireRequest, Granted, HolderView, NotificationKind, RenewRequest
-from holdfast.contracts.store import Store
-from holdfast.outcome import Outcome
-from holdfast.stores.redis.lua import scripts
-from holdfast.stores.redis.servers.deployment import NO_GUARD
-from holdfast.table import quarantine
-from holdfast.table.state import Holder, NameState
-from holdfast.table.step import Step
 from simulation.redis import server as redis_server
 from simulation.redis.lua import source_of
+from tenure.contracts.messages import AcquireRequest, Granted, HolderView, NotificationKind, RenewRequest
+from tenure.contracts.store import Store
+from tenure.outcome import Outcome
+from tenure.stores.redis.lua import scripts
+from tenure.stores.redis.servers.deployment import NO_GUARD
+from tenure.table import quarantine
+from tenure.table.state import Holder, NameState
+from tenure.table.step import Step
 from tests.properties.redis_machine import RedisMachine
 from tests.properties.store_machine import SECOND
 from tests.table.tools import TTL, Name

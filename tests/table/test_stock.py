@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.contracts.cells import Change
-from holdfast.core import cells
-from holdfast.errors import UsageError
-from holdfast.table import stock
-from holdfast.table.stock import Segment
+from tenure.contracts.cells import Change
+from tenure.core import cells
+from tenure.errors import UsageError
+from tenure.table import stock
+from tenure.table.stock import Segment
 from tests.table.scenes import Broken, Scene, Store
 
 SEEDS = 4000
@@ -86,7 +86,7 @@ def ignore_transit(monkeypatch: pytest.MonkeyPatch) -> None:
         return true(units, without[0], without[1], now)
 
     monkeypatch.setattr(stock, "sold_out", sold_out)
-    monkeypatch.setattr("holdfast.core.segments.SegmentedStock._settled", _read)
+    monkeypatch.setattr("tenure.core.segments.SegmentedStock._settled", _read)
 
 
 async def _read(self: Any) -> Any:  # noqa: ANN401
@@ -147,7 +147,7 @@ def clear_before_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
         await self._cells.change(self._names[sender], stock.sent(transit, self._count))
         await self._cells.change(self._names[transit[2]], stock.receive(sender, transit, self._count))
 
-    monkeypatch.setattr("holdfast.core.segments.SegmentedStock._complete", complete)
+    monkeypatch.setattr("tenure.core.segments.SegmentedStock._complete", complete)
 
 
 def clear_any(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ def leave_refusals_unwritten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Return a refusal without a write although an earlier request may still arrive, which is then made."""
     source = inspect.getsource(cells)
     assert source.count("and unknown is None:") == 1
-    module = types.ModuleType("holdfast.core.cells_with_a_bug")
+    module = types.ModuleType("tenure.core.cells_with_a_bug")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(compile(source.replace("and unknown is None:", ":"), "cells", "exec"), module.__dict__)  # noqa: S102
     monkeypatch.setattr(cells.Cells, "_change", module.Cells._change)

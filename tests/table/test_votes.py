@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.contracts.messages import (
+from tenure.contracts.messages import (
     AcquireRequest,
     AdjustRequest,
     Busy,
@@ -11,9 +11,9 @@ from holdfast.contracts.messages import (
     ReleaseRequest,
     WithdrawRequest,
 )
-from holdfast.outcome import Outcome
-from holdfast.table.state import PLACEHOLDER
-from holdfast.table.times import EARLIER, VOTE_OFFER
+from tenure.outcome import Outcome
+from tenure.table.state import PLACEHOLDER
+from tenure.table.times import EARLIER, VOTE_OFFER
 from tests.table.tools import INTERVAL, TEST_TIMEOUT, TTL, Name
 
 WALL = 10_000_000

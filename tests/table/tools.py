@@ -1,6 +1,6 @@
 """A name at a grant table, with a clock that a test moves."""
 
-from holdfast.contracts.messages import (
+from tenure.contracts.messages import (
     AcquireRequest,
     AdjustRequest,
     Granted,
@@ -15,9 +15,9 @@ from holdfast.contracts.messages import (
     Reply,
     WithdrawRequest,
 )
-from holdfast.outcome import Outcome
-from holdfast.table.state import NameState
-from holdfast.table.step import Step
+from tenure.outcome import Outcome
+from tenure.table.state import NameState
+from tenure.table.step import Step
 
 TTL = 1_000_000
 INTERVAL = 100_000

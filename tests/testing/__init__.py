@@ -1,1 +1,1 @@
-"""Tests of what Holdfast offers to the tests of its users."""
+"""Tests of what Tenure offers to the tests of its users."""

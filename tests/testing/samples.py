@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-import holdfast
+import tenure
 
 
 class Database:
@@ -27,91 +27,91 @@ class Database:
 
 
 @pytest.fixture
-def database(holdfast_chaos):
+def database(tenure_chaos):
     database = Database()
-    holdfast_chaos.watch(database, "save", token="token")
-    holdfast_chaos.watch(database, "store")
+    tenure_chaos.watch(database, "save", token="token")
+    tenure_chaos.watch(database, "store")
     return database
 
 
-pytestmark = pytest.mark.holdfast_lose_lease
+pytestmark = pytest.mark.tenure_lose_lease
 '''
 
 RIGHT = {
     "a_check_before_every_write": """
-def test_it(holdfast_client, database):
-    with holdfast_client.lock("name") as lease:
+def test_it(tenure_client, database):
+    with tenure_client.lock("name") as lease:
         for row in range(3):
             lease.check()
             database.save(row)
 """,
     "a_token_with_every_write": """
-def test_it(holdfast_client, database):
-    with holdfast_client.lock("name") as lease:
+def test_it(tenure_client, database):
+    with tenure_client.lock("name") as lease:
         for row in range(3):
             database.save(row, token=lease.token)
 """,
     "a_look_that_ends_the_work": """
-def test_it(holdfast_client, database):
-    with holdfast_client.lock("name") as lease:
+def test_it(tenure_client, database):
+    with tenure_client.lock("name") as lease:
         for row in range(3):
             if lease.lost.is_set():
                 return
             database.save(row)
 """,
     "another_try_after_a_loss": """
-def test_it(holdfast_client, database):
+def test_it(tenure_client, database):
     for _ in range(5):
         try:
-            with holdfast_client.lock("name") as lease:
+            with tenure_client.lock("name") as lease:
                 for row in range(3):
                     lease.check()
                     database.save(row)
-        except holdfast.LeaseLost:
+        except tenure.LeaseLost:
             continue
         break
     assert database.rows[-1] == 2
 """,
     "a_client_of_its_own": """
-def test_it(holdfast_url, database):
-    with holdfast.Client() as client, client.lock("name") as lease:
+def test_it(tenure_url, database):
+    with tenure.Client() as client, client.lock("name") as lease:
         lease.check()
         database.save(1)
 """,
     "one_write_and_nothing_else": """
-def test_it(holdfast_client, database):
-    with holdfast_client.lock("name"):
+def test_it(tenure_client, database):
+    with tenure_client.lock("name"):
         database.save(1)
 """,
     "a_check_after_a_slow_call": """
-def test_it(holdfast_client, holdfast_chaos, database):
-    holdfast_chaos.slow(database, "fetch")
-    with holdfast_client.lock("name") as lease:
+def test_it(tenure_client, tenure_chaos, database):
+    tenure_chaos.slow(database, "fetch")
+    with tenure_client.lock("name") as lease:
         row = database.fetch()
         lease.check()
         database.save(row)
 """,
     "an_asyncio_body": """
-def test_it(holdfast_async_client, database):
+def test_it(tenure_async_client, database):
     async def work():
-        async with holdfast_async_client.lock("name"):
+        async with tenure_async_client.lock("name"):
             for row in range(3):
                 await asyncio.sleep(0)
                 await database.store(row)
     asyncio.run(work())
 """,
     "an_asyncio_body_with_children": """
-def test_it(holdfast_async_client, database):
+def test_it(tenure_async_client, database):
     async def work():
-        async with holdfast_async_client.lock("name"), asyncio.TaskGroup() as group:
+        async with tenure_async_client.lock("name"), asyncio.TaskGroup() as group:
             for row in range(3):
                 group.create_task(database.store(row))
     asyncio.run(work())
 """,
     "an_asyncio_check_after_every_await": """
-def test_it(holdfast_async_client, database):
+def test_it(tenure_async_client, database):
     async def work():
-        lease = await holdfast_async_client.lock("name").acquire()
+        lease = await tenure_async_client.lock("name").acquire()
         for row in range(3):
             await asyncio.sleep(0)
             lease.check()
@@ -119,13 +119,13 @@ def test_it(holdfast_async_client, database):
         await lease.release()
     try:
         asyncio.run(work())
-    except holdfast.LeaseLost:
+    except tenure.LeaseLost:
         assert len(database.rows) < 3
 """,
     "contending_tasks": """
-def test_it(holdfast_async_client, database):
+def test_it(tenure_async_client, database):
     async def work():
-        async with holdfast_async_client.lock("name"):
+        async with tenure_async_client.lock("name"):
             await asyncio.sleep(0)
             await database.store(1)
     async def main():
@@ -133,22 +133,22 @@ def test_it(holdfast_async_client, database):
     asyncio.run(main())
 """,
     "contending_threads": """
-def test_it(holdfast_client, database):
+def test_it(tenure_client, database):
     def work():
         try:
-            with holdfast_client.lock("name") as lease:
+            with tenure_client.lock("name") as lease:
                 for row in range(3):
                     lease.check()
                     database.save(row)
-        except holdfast.LeaseLost:
+        except tenure.LeaseLost:
             pass
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads: thread.start()
     for thread in threads: thread.join()
 """,
     "an_extension_before_every_write": """
-def test_it(holdfast_client, database):
-    with holdfast_client.lock("name", reentrant=True) as lease, holdfast_client.multilock(["one", "two"]) as both:
+def test_it(tenure_client, database):
+    with tenure_client.lock("name", reentrant=True) as lease, tenure_client.multilock(["one", "two"]) as both:
         for row in range(2):
             lease.extend()
             both.extend()
@@ -160,15 +160,15 @@ def test_it(holdfast_client, database):
                 break
 """,
     "lingering_leases": """
-def test_it(holdfast_client, database):
+def test_it(tenure_client, database):
     for row in range(3):
-        with holdfast_client.lock("name", linger=2) as lease:
+        with tenure_client.lock("name", linger=2) as lease:
             lease.check()
             database.save(row)
 """,
     "a_leader_that_looks_whether_it_is": """
-def test_it(holdfast_client, database):
-    election = holdfast_client.election("name")
+def test_it(tenure_client, database):
+    election = tenure_client.election("name")
     with election.campaign("here"):
         for row in range(3):
             if not election.is_leader:
@@ -176,9 +176,9 @@ def test_it(holdfast_client, database):
             database.save(row)
 """,
     "threads_that_work_for_a_task": """
-def test_it(holdfast_async_client, database):
+def test_it(tenure_async_client, database):
     async def work():
-        async with holdfast_async_client.lock("name") as lease:
+        async with tenure_async_client.lock("name") as lease:
             def part():
                 lease.check()
                 database.save(1)
@@ -188,38 +188,38 @@ def test_it(holdfast_async_client, database):
 """,
     "an_expected_failure": """
 @pytest.mark.xfail(strict=True)
-def test_it(holdfast_client, database):
-    with holdfast_client.lock("name"):
+def test_it(tenure_client, database):
+    with tenure_client.lock("name"):
         database.save(1)
         database.save(2)
 """,
     "several_names": """
-def test_it(holdfast_client, database):
-    with holdfast_client.multilock(["one", "two"]) as lease:
+def test_it(tenure_client, database):
+    with tenure_client.multilock(["one", "two"]) as lease:
         for row in range(3):
             lease.check()
             database.save(row)
 """,
     "an_assertion_for_runs_without_a_loss": """
-def test_it(holdfast_client, holdfast_chaos, database):
-    with holdfast_client.lock("name") as lease:
+def test_it(tenure_client, tenure_chaos, database):
+    with tenure_client.lock("name") as lease:
         for row in range(3):
             if lease.lost: break
             database.save(row)
-    if not holdfast_chaos.lost_at:
+    if not tenure_chaos.lost_at:
         assert database.rows == [0, 1, 2]
 """,
     "a_lease_of_the_parent_for_each_thread": """
 from concurrent.futures import ThreadPoolExecutor
 
-def test_it(holdfast_client, database):
-    leases = [holdfast_client.lock(f"shard{number}").acquire() for number in range(2)]
+def test_it(tenure_client, database):
+    leases = [tenure_client.lock(f"shard{number}").acquire() for number in range(2)]
     def work(lease):
         try:
             for row in range(3):
                 lease.check()
                 database.save(row)
-        except holdfast.LeaseLost:
+        except tenure.LeaseLost:
             pass
     with ThreadPoolExecutor() as pool:
         list(pool.map(work, leases))
@@ -229,14 +229,14 @@ def test_it(holdfast_client, database):
     "a_lease_of_the_parent_for_each_turn_of_one_thread": """
 from concurrent.futures import ThreadPoolExecutor
 
-def test_it(holdfast_client, database):
-    leases = [holdfast_client.lock(f"shard{number}").acquire() for number in range(3)]
+def test_it(tenure_client, database):
+    leases = [tenure_client.lock(f"shard{number}").acquire() for number in range(3)]
     def work(lease):
         try:
             for row in range(2):
                 lease.check()
                 database.save(row)
-        except holdfast.LeaseLost:
+        except tenure.LeaseLost:
             pass
     with ThreadPoolExecutor(1) as pool:
         list(pool.map(work, leases))
@@ -244,48 +244,48 @@ def test_it(holdfast_client, database):
         lease.release()
 """,
     "a_lease_of_the_parent_for_each_task": """
-def test_it(holdfast_async_client, database):
+def test_it(tenure_async_client, database):
     async def work(lease):
         try:
             for row in range(3):
                 lease.check()
                 await database.store(row)
-        except holdfast.LeaseLost:
+        except tenure.LeaseLost:
             pass
     async def main():
-        leases = [await holdfast_async_client.lock(f"shard{number}").acquire() for number in range(2)]
+        leases = [await tenure_async_client.lock(f"shard{number}").acquire() for number in range(2)]
         await asyncio.gather(*map(work, leases))
         for lease in leases:
             await lease.release()
     asyncio.run(main())
 """,
     "a_thread_that_once_held_another_lock": """
-def test_it(holdfast_client, database):
+def test_it(tenure_client, database):
     def work(lease):
-        with holdfast_client.lock("other"):
+        with tenure_client.lock("other"):
             pass
         try:
             lease.check()
             database.save(1)
-        except holdfast.LeaseLost:
+        except tenure.LeaseLost:
             pass
-    with holdfast_client.lock("name") as lease:
+    with tenure_client.lock("name") as lease:
         thread = threading.Thread(target=work, args=(lease,))
         thread.start()
         thread.join()
 """,
     "leases_that_inner_tasks_acquired": """
-def test_it(holdfast_async_client, database):
+def test_it(tenure_async_client, database):
     async def work(name):
-        lease = await asyncio.create_task(holdfast_async_client.lock(name).acquire())  # as wait_for of Python 3.11 does
+        lease = await asyncio.create_task(tenure_async_client.lock(name).acquire())  # as wait_for of Python 3.11 does
         try:
             for row in range(2):
                 lease.check()
                 await database.store(row)
-        except holdfast.LeaseLost:
+        except tenure.LeaseLost:
             pass
         await lease.release()
-        lease = await asyncio.wait_for(holdfast_async_client.lock(name).acquire(), 5)
+        lease = await asyncio.wait_for(tenure_async_client.lock(name).acquire(), 5)
         lease.check()
         await database.store(2)
         await lease.release()
@@ -295,9 +295,9 @@ def test_it(holdfast_async_client, database):
 """,
     "a_test_of_a_class_that_keeps_state": """
 class TestIt:
-    def test_it(self, holdfast_client, database):
+    def test_it(self, tenure_client, database):
         assert not hasattr(self, "lease")
-        self.lease = holdfast_client.lock("name").acquire()
+        self.lease = tenure_client.lock("name").acquire()
         for row in range(2):
             self.lease.check()
             database.save(row)
@@ -305,7 +305,7 @@ class TestIt:
     "a_loss_at_the_look_of_another_thread": """
 from concurrent.futures import ThreadPoolExecutor
 
-def test_it(holdfast_client, database):
+def test_it(tenure_client, database):
     seen, lost = threading.Event(), threading.Event()
     def first(lease):
         try:
@@ -320,7 +320,7 @@ def test_it(holdfast_client, database):
             lease.check()
         finally:
             lost.set()
-    with holdfast_client.lock("name") as lease, ThreadPoolExecutor() as pool:
+    with tenure_client.lock("name") as lease, ThreadPoolExecutor() as pool:
         jobs = [pool.submit(work, lease) for work in (first, second)]
         for job in jobs:
             job.result()
@@ -336,12 +336,12 @@ def many_switches():
     yield
     sys.setswitchinterval(before)
 
-def test_it(holdfast_client, database, many_switches):
+def test_it(tenure_client, database, many_switches):
     def work(lease):
         for row in range(5):
             lease.check()
             database.save(row)
-    with holdfast_client.lock("name") as lease, ThreadPoolExecutor(4) as pool:
+    with tenure_client.lock("name") as lease, ThreadPoolExecutor(4) as pool:
         list(pool.map(work, [lease] * 4))
 """,
 }
@@ -349,50 +349,50 @@ def test_it(holdfast_client, database, many_switches):
 
 WRONG = {
     "one_check_before_a_loop": """
-def test_it(holdfast_client, database):
-    with holdfast_client.lock("name") as lease:
+def test_it(tenure_client, database):
+    with tenure_client.lock("name") as lease:
         lease.check()
         for row in range(3):
             database.save(row)  # LOST WRITTEN
 """,
     "a_slow_call_after_the_check": """
-def test_it(holdfast_client, holdfast_chaos, database):
-    holdfast_chaos.slow(database, "fetch")
-    with holdfast_client.lock("name") as lease:
+def test_it(tenure_client, tenure_chaos, database):
+    tenure_chaos.slow(database, "fetch")
+    with tenure_client.lock("name") as lease:
         lease.check()
         row = database.fetch()  # LOST
         database.save(row)  # WRITTEN
 """,
     "another_lock_after_the_check": """
-def test_it(holdfast_client, database):
-    with holdfast_client.lock("name") as lease:
+def test_it(tenure_client, database):
+    with tenure_client.lock("name") as lease:
         lease.check()
-        with holdfast_client.lock("other"):  # LOST
+        with tenure_client.lock("other"):  # LOST
             database.save(1)  # WRITTEN
 """,
     "a_write_although_it_is_told": """
-def test_it(holdfast_client, database):
-    with holdfast_client.lock("name") as lease:
+def test_it(tenure_client, database):
+    with tenure_client.lock("name") as lease:
         try:
             lease.check()  # LOST
         finally:
             database.save(1)  # WRITTEN
 """,
     "a_write_after_the_end": """
-def test_it(holdfast_client, database):
+def test_it(tenure_client, database):
     try:
-        with holdfast_client.lock("name") as lease:
+        with tenure_client.lock("name") as lease:
             lease.check()  # LOST
-    except holdfast.LeaseLost:
+    except tenure.LeaseLost:
         database.save(0)  # WRITTEN
     else:
-        with holdfast_client.lock("name"):
+        with tenure_client.lock("name"):
             database.save(1)
 """,
     "an_await_between_check_and_write": """
-def test_it(holdfast_async_client, database):
+def test_it(tenure_async_client, database):
     async def work():
-        lease = await holdfast_async_client.lock("name").acquire()
+        lease = await tenure_async_client.lock("name").acquire()
         lease.check()
         await asyncio.sleep(0)  # LOST
         await database.store(1)  # WRITTEN
@@ -400,9 +400,9 @@ def test_it(holdfast_async_client, database):
     asyncio.run(work())
 """,
     "a_write_of_a_cancelled_body": """
-def test_it(holdfast_async_client, database):
+def test_it(tenure_async_client, database):
     async def work():
-        async with holdfast_async_client.lock("name"):
+        async with tenure_async_client.lock("name"):
             try:
                 await asyncio.sleep(0)  # LOST
             finally:
@@ -410,12 +410,12 @@ def test_it(holdfast_async_client, database):
     asyncio.run(work())
 """,
     "a_task_that_is_left_behind": """
-def test_it(holdfast_async_client, database):
+def test_it(tenure_async_client, database):
     async def write():
         await asyncio.sleep(0.01)
         await database.store(1)  # WRITTEN
     async def work():
-        async with holdfast_async_client.lock("name"):
+        async with tenure_async_client.lock("name"):
             task = asyncio.create_task(write())
             await asyncio.shield(task)  # LOST
     async def main():
@@ -424,33 +424,33 @@ def test_it(holdfast_async_client, database):
     asyncio.run(main())
 """,
     "several_names": """
-def test_it(holdfast_client, database):
-    with holdfast_client.multilock(["one", "two"]) as lease:
+def test_it(tenure_client, database):
+    with tenure_client.multilock(["one", "two"]) as lease:
         lease.check()
         database.save(1)  # LOST
         database.save(2)  # WRITTEN
 """,
     "a_lock_of_a_method": """
-def test_it(holdfast_client, database):
-    @holdfast_client.lock("name")
+def test_it(tenure_client, database):
+    @tenure_client.lock("name")
     def work():
         database.save(1)  # LOST
         database.save(2)  # WRITTEN
     work()
 """,
     "one_of_two_leases_is_checked": """
-def test_it(holdfast_client, database):
-    with holdfast_client.lock("one") as one, holdfast_client.lock("two") as two:
+def test_it(tenure_client, database):
+    with tenure_client.lock("one") as one, tenure_client.lock("two") as two:
         one.check()
         for row in range(3):
             two.check()
             database.save(row)  # LOST WRITTEN
 """,
     "one_of_two_leases_is_checked_in_a_task": """
-def test_it(holdfast_async_client, database):
+def test_it(tenure_async_client, database):
     async def work():
-        one = await holdfast_async_client.lock("one").acquire()
-        two = await holdfast_async_client.lock("two").acquire()
+        one = await tenure_async_client.lock("one").acquire()
+        two = await tenure_async_client.lock("two").acquire()
         one.check()
         for row in range(3):
             await asyncio.sleep(0)  # LOST
@@ -461,14 +461,14 @@ def test_it(holdfast_async_client, database):
     asyncio.run(work())
 """,
     "a_child_with_a_lock_of_its_own": """
-def test_it(holdfast_async_client, database):
+def test_it(tenure_async_client, database):
     async def part(lease, number):
         lease.check()
-        async with holdfast_async_client.lock(f"item{number}"):  # LOST
+        async with tenure_async_client.lock(f"item{number}"):  # LOST
             await asyncio.sleep(0)
             await database.store(number)  # WRITTEN
     async def work():
-        lease = await holdfast_async_client.lock("name").acquire()
+        lease = await tenure_async_client.lock("name").acquire()
         await asyncio.gather(*(part(lease, number) for number in range(2)))
         await lease.release()
     asyncio.run(work())
@@ -476,12 +476,12 @@ def test_it(holdfast_async_client, database):
     "a_request_of_a_worker_thread": """
 from concurrent.futures import ThreadPoolExecutor
 
-def test_it(holdfast_client, database):
+def test_it(tenure_client, database):
     def work(lease):
         lease.check()
-        holdfast_client.inspect("other")  # LOST
+        tenure_client.inspect("other")  # LOST
         database.save(1)  # WRITTEN
-    with holdfast_client.lock("name") as lease, ThreadPoolExecutor() as pool:
+    with tenure_client.lock("name") as lease, ThreadPoolExecutor() as pool:
         pool.submit(work, lease).result()
 """,
     "an_async_function_under_a_sync_decorator": """
@@ -498,11 +498,11 @@ class Shop:
     async def put(self, row):
         pass
 
-def test_it(holdfast_async_client, holdfast_chaos, database):
+def test_it(tenure_async_client, tenure_chaos, database):
     shop = Shop()
-    holdfast_chaos.watch(shop, "put")
+    tenure_chaos.watch(shop, "put")
     async def work():
-        lease = await holdfast_async_client.lock("name").acquire()
+        lease = await tenure_async_client.lock("name").acquire()
         lease.check()
         await shop.put(1)  # LOST
         await shop.put(2)  # WRITTEN
@@ -529,17 +529,17 @@ def test_it():
     ),
     "it writes nothing that is known to be a write": (
         """
-def test_it(holdfast_client):
-    with holdfast_client.lock("name") as lease:
+def test_it(tenure_client):
+    with tenure_client.lock("name") as lease:
         lease.check()
 """,
-        r"holdfast_chaos\.watch",
+        r"tenure_chaos\.watch",
     ),
     "it has very many points": (
         """
-@pytest.mark.holdfast_lose_lease(runs=5)
-def test_it(holdfast_client, database):
-    with holdfast_client.lock("name") as lease:
+@pytest.mark.tenure_lose_lease(runs=5)
+def test_it(tenure_client, database):
+    with tenure_client.lock("name") as lease:
         for row in range(6):
             lease.check()
             database.save(row, lease.token)
@@ -548,9 +548,9 @@ def test_it(holdfast_client, database):
     ),
     "it has very many points, and its marker no keyword": (
         """
-@pytest.mark.holdfast_lose_lease(5)
-def test_it(holdfast_client, database):
-    with holdfast_client.lock("name") as lease:
+@pytest.mark.tenure_lose_lease(5)
+def test_it(tenure_client, database):
+    with tenure_client.lock("name") as lease:
         for row in range(6):
             lease.check()
             database.save(row, lease.token)
@@ -563,9 +563,9 @@ class Loop(asyncio.SelectorEventLoop):
     def create_task(self, coroutine, **options):
         return asyncio.Task(coroutine, loop=self, **options)
 
-def test_it(holdfast_async_client, database):
+def test_it(tenure_async_client, database):
     async def work():
-        async with holdfast_async_client.lock("name"):
+        async with tenure_async_client.lock("name"):
             await database.store(1)
     with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(work())
@@ -578,13 +578,13 @@ class Loop(asyncio.SelectorEventLoop):
     def create_task(self, coroutine, **options):
         return asyncio.Task(coroutine, loop=self, **options)
 
-def test_it(holdfast_client, database):
+def test_it(tenure_client, database):
     async def work(lease):
         lease.check()
         await asyncio.sleep(0)
         await database.store(1)
         await database.store(2)
-    with holdfast_client.lock("name") as lease, asyncio.Runner(loop_factory=Loop) as runner:
+    with tenure_client.lock("name") as lease, asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(work(lease))
 """,
         r"cannot be seen.*asyncio\.run",
@@ -612,9 +612,9 @@ def server():
         loop.run_until_complete(tasks[0])
     loop.close()
 
-def test_it(server, holdfast_async_client, database):
+def test_it(server, tenure_async_client, database):
     async def work():
-        async with holdfast_async_client.lock("name") as lease:
+        async with tenure_async_client.lock("name") as lease:
             await database.store(1)
     server(work)
 """,
@@ -622,8 +622,8 @@ def test_it(server, holdfast_async_client, database):
     ),
     "it writes without a lock": (
         """
-def test_it(holdfast_client, database):
-    with holdfast_client.lock("name") as lease:
+def test_it(tenure_client, database):
+    with tenure_client.lock("name") as lease:
         lease.check()
     database.save(1)
 """,
@@ -631,18 +631,18 @@ def test_it(holdfast_client, database):
     ),
     "it loses a lease by itself and goes on writing": (
         """
-def test_it(holdfast_client, holdfast_chaos, database):
-    with holdfast_client.lock("name") as lease:
+def test_it(tenure_client, tenure_chaos, database):
+    with tenure_client.lock("name") as lease:
         lease.check()
-        holdfast_chaos.lose(lease)
+        tenure_chaos.lose(lease)
         database.save(1)
 """,
         "run 0: the code wrote while it held no valid lease",
     ),
     "it fails without a loss": (
         """
-def test_it(holdfast_client, database):
-    with holdfast_client.lock("name"):
+def test_it(tenure_client, database):
+    with tenure_client.lock("name"):
         database.save(1)
     assert database.rows == [2]
 """,
@@ -650,8 +650,8 @@ def test_it(holdfast_client, database):
     ),
     "it fails in another way because of a loss": (
         """
-def test_it(holdfast_client, database):
-    with holdfast_client.lock("name") as lease:
+def test_it(tenure_client, database):
+    with tenure_client.lock("name") as lease:
         if lease.lost:
             raise KeyError("no such row")
         database.save(1)

@@ -1,4 +1,4 @@
-"""A test marked `holdfast_lose_lease` finds code that writes after a loss, says where, and accuses no other code.
+"""A test marked `tenure_lose_lease` finds code that writes after a loss, says where, and accuses no other code.
 
 The tests of users that are run here are in samples.py.
 """
@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.testing.pytest.chaos import Chaos
-from holdfast.testing.pytest.leases import Leases
-from holdfast.testing.pytest.points import Points
-from holdfast.testing.pytest.stores import TestTable
+from tenure.testing.pytest.chaos import Chaos
+from tenure.testing.pytest.leases import Leases
+from tenure.testing.pytest.points import Points
+from tenure.testing.pytest.stores import TestTable
 from tests.testing.samples import HEAD, MISTAKEN, RIGHT, WRONG
 
 OPTIONS = ("-p", "no:cacheprovider", "-p", "no:valkey", "-W", "error", "--strict-markers")
@@ -20,10 +20,10 @@ OPTIONS = ("-p", "no:cacheprovider", "-p", "no:valkey", "-W", "error", "--strict
 REFUSED = """
 pytestmark = []
 
-def test_it(holdfast_client, holdfast_chaos, database):
-    lease = holdfast_client.lock("name").acquire()
-    holdfast_chaos.lose(lease)
-    with pytest.raises(holdfast.StaleTokenError, match="stale"):
+def test_it(tenure_client, tenure_chaos, database):
+    lease = tenure_client.lock("name").acquire()
+    tenure_chaos.lose(lease)
+    with pytest.raises(tenure.StaleTokenError, match="stale"):
         database.save(1, token=lease.token)
     assert not database.rows
 """
@@ -32,26 +32,26 @@ def test_it(holdfast_client, holdfast_chaos, database):
 FREED = """
 pytestmark = []
 
-def test_it(holdfast_client, holdfast_chaos):
-    with pytest.raises(holdfast.LeaseLost), holdfast_client.lock("name") as lease:
-        holdfast_chaos.lose(lease)
-        holdfast_client.lock("name").acquire(timeout=0).release()
+def test_it(tenure_client, tenure_chaos):
+    with pytest.raises(tenure.LeaseLost), tenure_client.lock("name") as lease:
+        tenure_chaos.lose(lease)
+        tenure_client.lock("name").acquire(timeout=0).release()
 """
 
 
 AMONG_OTHERS = """
 pytestmark = []
 
-def test_it(holdfast_client, holdfast_chaos):
+def test_it(tenure_client, tenure_chaos):
     class Store:
         def put(self, **values):
             raise AssertionError("the token is stale")
 
     store = Store()
-    holdfast_chaos.watch(store, "put", token="fence")
-    lease = holdfast_client.lock("name").acquire()
-    holdfast_chaos.lose(lease)
-    with pytest.raises(holdfast.StaleTokenError, match="stale"):
+    tenure_chaos.watch(store, "put", token="fence")
+    lease = tenure_client.lock("name").acquire()
+    tenure_chaos.lose(lease)
+    with pytest.raises(tenure.StaleTokenError, match="stale"):
         store.put(value=1, fence=lease.token)
 """
 
@@ -59,9 +59,9 @@ def test_it(holdfast_client, holdfast_chaos):
 MISSPELT = """
 pytestmark = []
 
-def test_it(holdfast_chaos, database):
-    with pytest.raises(holdfast.UsageError, match="fetch.* has no parameter of this name"):
-        holdfast_chaos.watch(database, "fetch", token="tokn")
+def test_it(tenure_chaos, database):
+    with pytest.raises(tenure.UsageError, match="fetch.* has no parameter of this name"):
+        tenure_chaos.watch(database, "fetch", token="tokn")
 """
 
 
@@ -108,7 +108,7 @@ def test_a_test_that_could_find_nothing_fails(pytester: pytest.Pytester, code: s
 @pytest.mark.parametrize("arguments", ["'500'", "runs=0", "runs=True", "run=500", "5, 6", "5, runs=6"])
 def test_a_marker_that_says_something_else_is_refused(pytester: pytest.Pytester, arguments: str) -> None:
     """An argument that the marker does not know fails the test, and the report says which there is."""
-    result = run(pytester, f"@pytest.mark.holdfast_lose_lease({arguments})\ndef test_it():\n    pass\n")
+    result = run(pytester, f"@pytest.mark.tenure_lose_lease({arguments})\ndef test_it():\n    pass\n")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines([f"*was given ({arguments}). It takes one argument, `runs`*"])
 
@@ -141,9 +141,9 @@ def table(server):
     yield []
     LOG.append("no table")
 
-@pytest.mark.holdfast_lose_lease
-def test_first(holdfast_client, database, table):
-    with holdfast_client.lock("name") as lease:
+@pytest.mark.tenure_lose_lease
+def test_first(tenure_client, database, table):
+    with tenure_client.lock("name") as lease:
         for row in range(2):
             lease.check()
             table.append(row)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import AsyncClient, Client, UsageError
-from holdfast.testing.pytest import Section, Sections
+from tenure import AsyncClient, Client, UsageError
+from tenure.testing.pytest import Section, Sections
 
 WHO = r"'report' was entered by \S+.* of process \d+ at \S*test_it\.py:\d+ in \w+: .*\n  while .* of process \d+ at \S*"
 
@@ -71,12 +71,12 @@ def test_an_overlap_fails_the_test(pytester: pytest.Pytester, code: str) -> None
     assert "Hold a lock of the same name" in result.stdout.str()
 
 
-def test_threads_that_hold_a_lock_do_not_overlap(assert_never_overlap: Sections, holdfast_client: Client) -> None:
+def test_threads_that_hold_a_lock_do_not_overlap(assert_never_overlap: Sections, tenure_client: Client) -> None:
     """Who goes in and out again under a lock is never told, however often; other sections are others."""
 
     def work() -> None:
         for _ in range(20):
-            with holdfast_client.lock("report"), assert_never_overlap("report"), assert_never_overlap("other"):
+            with tenure_client.lock("report"), assert_never_overlap("report"), assert_never_overlap("other"):
                 pass
 
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -87,14 +87,14 @@ def test_threads_that_hold_a_lock_do_not_overlap(assert_never_overlap: Sections,
 
 
 def test_tasks_that_hold_a_lock_do_not_overlap(
-    assert_never_overlap: Sections, holdfast_async_client: AsyncClient
+    assert_never_overlap: Sections, tenure_async_client: AsyncClient
 ) -> None:
     """Tasks of one thread are told apart."""
     section = assert_never_overlap("report")
 
     async def work() -> None:
         for _ in range(5):
-            async with holdfast_async_client.lock("report"), section:
+            async with tenure_async_client.lock("report"), section:
                 await asyncio.sleep(0)
 
     async def main() -> None:
@@ -119,11 +119,11 @@ def test_a_process_that_was_forked_inside_does_not_stay_in(tmp_path: Path) -> No
 
 
 def test_a_thread_or_task_may_enter_again(
-    assert_never_overlap: Sections, holdfast_client: Client, holdfast_async_client: AsyncClient
+    assert_never_overlap: Sections, tenure_client: Client, tenure_async_client: AsyncClient
 ) -> None:
     """Code under a reentrant lock enters its section again, and is not two."""
-    lock = holdfast_client.lock("report", reentrant=True)
-    async_lock = holdfast_async_client.lock("report", reentrant=True)
+    lock = tenure_client.lock("report", reentrant=True)
+    async_lock = tenure_async_client.lock("report", reentrant=True)
 
     async def work() -> None:
         async with async_lock, assert_never_overlap("report"), async_lock, assert_never_overlap("report"):

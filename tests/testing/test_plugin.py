@@ -10,7 +10,7 @@ IMPORTS = """
 import sys
 import pytest
 before = set(sys.modules)
-import pytest_holdfast
+import pytest_tenure
 print(sorted(set(sys.modules) - before))
 """
 
@@ -18,8 +18,8 @@ UNUSED = """
 import sys
 
 def test_it():
-    assert "pytest_holdfast" in sys.modules
-    assert not [name for name in sys.modules if name.split(".")[0] == "holdfast"]
+    assert "pytest_tenure" in sys.modules
+    assert not [name for name in sys.modules if name.split(".")[0] == "tenure"]
 """
 
 UNITTEST = """
@@ -33,9 +33,9 @@ class Database:
 
 class TestIt(unittest.TestCase):
     @pytest.fixture(autouse=True)
-    def chaos(self, holdfast_chaos):
+    def chaos(self, tenure_chaos):
         self.database = Database()
-        holdfast_chaos.watch(self.database, "save")
+        tenure_chaos.watch(self.database, "save")
 
     def test_it(self):
         self.database.save()
@@ -47,7 +47,7 @@ import unittest
 import pytest
 
 class TestIt(unittest.TestCase):
-    @pytest.mark.holdfast_lose_lease
+    @pytest.mark.tenure_lose_lease
     def test_it(self):
         pass
 """
@@ -56,42 +56,42 @@ SIMPLE = """
 import pytest
 
 @pytest.mark.parametrize("row", range(6))
-@pytest.mark.holdfast_lose_lease
-def test_it(holdfast_client, holdfast_chaos, row):
+@pytest.mark.tenure_lose_lease
+def test_it(tenure_client, tenure_chaos, row):
     class Table:
         rows = []
         @staticmethod
         def save(row):
             Table.rows.append(row)
 
-    holdfast_chaos.watch(Table, "save")
-    with holdfast_client.lock("name") as lease:
+    tenure_chaos.watch(Table, "save")
+    with tenure_client.lock("name") as lease:
         lease.check()
         Table.save(row)
 """
 
 
 def test_pytest_is_told_of_it() -> None:
-    """Whoever has Holdfast and pytest installed has the plugin."""
-    found = [each.value for each in entry_points(group="pytest11") if each.name == "holdfast"]
-    assert found == ["pytest_holdfast"]
+    """Whoever has Tenure and pytest installed has the plugin."""
+    found = [each.value for each in entry_points(group="pytest11") if each.name == "tenure"]
+    assert found == ["pytest_tenure"]
 
 
 def test_its_import_costs_nothing() -> None:
-    """Pytest imports the plugin for everybody: it imports nothing else, least of all Holdfast."""
+    """Pytest imports the plugin for everybody: it imports nothing else, least of all Tenure."""
     done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.strip() == "['pytest_holdfast']"
+    assert done.stdout.strip() == "['pytest_tenure']"
 
 
 def test_who_does_not_use_it_does_not_import_it(pytester: pytest.Pytester) -> None:
-    """In a process of pytest in which no test uses a fixture of Holdfast, Holdfast is not imported."""
+    """In a process of pytest in which no test uses a fixture of Tenure, Tenure is not imported."""
     pytester.makepyfile(UNUSED)
     pytester.runpytest_subprocess("-W", "error", "--strict-markers").assert_outcomes(passed=1)
 
 
 def test_the_marker_is_registered(pytester: pytest.Pytester) -> None:
     """`pytest --markers` explains it."""
-    pytester.runpytest_subprocess("--markers").stdout.fnmatch_lines(["@pytest.mark.holdfast_lose_lease(runs=200):*"])
+    pytester.runpytest_subprocess("--markers").stdout.fnmatch_lines(["@pytest.mark.tenure_lose_lease(runs=200):*"])
 
 
 def test_a_test_of_unittest_is_judged_too(pytester: pytest.Pytester) -> None:
@@ -106,7 +106,7 @@ def test_a_test_of_unittest_is_judged_too(pytester: pytest.Pytester) -> None:
 
 def test_a_marked_test_of_unittest_is_refused(pytester: pytest.Pytester) -> None:
     """It would run only once: so it fails, and says what to do."""
-    pytester.makepyfile(UNITTEST.replace("    def test_it", "    @pytest.mark.holdfast_lose_lease\n    def test_it"))
+    pytester.makepyfile(UNITTEST.replace("    def test_it", "    @pytest.mark.tenure_lose_lease\n    def test_it"))
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:valkey")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*a method of a unittest.TestCase cannot be repeated*"])

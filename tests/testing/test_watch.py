@@ -10,10 +10,10 @@ from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
-from holdfast import StaleTokenError, UsageError
-from holdfast.client import Client
-from holdfast.testing.pytest import Chaos
-from holdfast.testing.pytest.places import caller
+from tenure import StaleTokenError, UsageError
+from tenure.client import Client
+from tenure.testing.pytest import Chaos
+from tenure.testing.pytest.places import caller
 from tests.testing.samples import HEAD
 
 
@@ -74,73 +74,73 @@ class Proxy:
 
 @pytest.mark.parametrize("name", ["rows", "stream", "transaction", "async_transaction"])
 @pytest.mark.parametrize("owner", [Table, Table()], ids=["class", "object"])
-def test_what_works_after_its_call_is_refused(holdfast_chaos: Chaos, owner: object, name: str) -> None:
+def test_what_works_after_its_call_is_refused(tenure_chaos: Chaos, owner: object, name: str) -> None:
     """Generators and context managers would be judged too early: the error says what to name instead."""
-    for replace in (holdfast_chaos.watch, holdfast_chaos.slow):
+    for replace in (tenure_chaos.watch, tenure_chaos.slow):
         with pytest.raises(UsageError, match=rf"Table\.{name} is a (generator|context manager).* called inside it"):
             replace(owner, name)
 
 
-def test_a_special_method_is_watched_in_its_class(holdfast_chaos: Chaos) -> None:
+def test_a_special_method_is_watched_in_its_class(tenure_chaos: Chaos) -> None:
     """Python would never call that of an object."""
     with pytest.raises(UsageError, match="give the class, Table"):
-        holdfast_chaos.watch(Table(), "__setitem__")
+        tenure_chaos.watch(Table(), "__setitem__")
 
 
-def test_what_cannot_be_replaced_is_refused(holdfast_chaos: Chaos) -> None:
+def test_what_cannot_be_replaced_is_refused(tenure_chaos: Chaos) -> None:
     """A property is no function, and what is written in C is not to be changed: neither disturbs the end of a test."""
     with sqlite3.connect(":memory:") as connection:
         for builtin in (connection, sqlite3.Connection):
             with pytest.raises(UsageError, match="a function of your own that calls it"):
-                holdfast_chaos.watch(builtin, "execute")
+                tenure_chaos.watch(builtin, "execute")
     connection.close()
     for owner in (Table, Table()):
         with pytest.raises(UsageError, match="is no function"):
-            holdfast_chaos.watch(owner, "size")
+            tenure_chaos.watch(owner, "size")
 
 
-def test_a_class_method_is_called_with_its_class(holdfast_client: Client, holdfast_chaos: Chaos) -> None:
+def test_a_class_method_is_called_with_its_class(tenure_client: Client, tenure_chaos: Chaos) -> None:
     """Class methods and static methods are bound as before, by the class that was watched and those below it."""
-    holdfast_chaos.watch(Table, "make")
-    holdfast_chaos.watch(Special, "empty")
-    with holdfast_client.lock("name"):
+    tenure_chaos.watch(Table, "make")
+    tenure_chaos.watch(Special, "empty")
+    with tenure_client.lock("name"):
         assert (Table.make(), Special.make(), Special().make()) == ("Table", "Special", "Special")
         assert (Special.empty(1), Special().empty(2)) == (1, 2)
-    assert holdfast_chaos.writes.count == 5
+    assert tenure_chaos.writes.count == 5
 
 
 @pytest.mark.parametrize("owner", [MagicMock(), MagicMock(spec=Table), Proxy()], ids=["mock", "spec", "proxy"])
-def test_fakes_can_be_watched(holdfast_client: Client, holdfast_chaos: Chaos, owner: Table) -> None:
+def test_fakes_can_be_watched(tenure_client: Client, tenure_chaos: Chaos, owner: Table) -> None:
     """Also functions that an object makes when it is asked for them."""
-    holdfast_chaos.watch(owner, "save")
-    holdfast_chaos.slow(owner, "save")
-    with holdfast_client.lock("name"):
+    tenure_chaos.watch(owner, "save")
+    tenure_chaos.slow(owner, "save")
+    with tenure_client.lock("name"):
         owner.save(1)
-    assert holdfast_chaos.writes.count == 1
+    assert tenure_chaos.writes.count == 1
 
 
-def test_an_async_fake_can_be_watched(holdfast_client: Client, holdfast_chaos: Chaos) -> None:
+def test_an_async_fake_can_be_watched(tenure_client: Client, tenure_chaos: Chaos) -> None:
     """It is judged when it is awaited."""
     table = AsyncMock()
-    holdfast_chaos.watch(table, "save")
+    tenure_chaos.watch(table, "save")
 
     async def work() -> None:
         await table.save(1)
 
-    with holdfast_client.lock("name"):
+    with tenure_client.lock("name"):
         asyncio.run(work())
-    assert holdfast_chaos.writes.count == 1
+    assert tenure_chaos.writes.count == 1
 
 
-def test_a_token_may_be_anything_that_is_a_number(holdfast_client: Client, holdfast_chaos: Chaos) -> None:
+def test_a_token_may_be_anything_that_is_a_number(tenure_client: Client, tenure_chaos: Chaos) -> None:
     """A token that was made a text is as good; what is none is no stale one."""
     table = Table()
-    holdfast_chaos.watch(table, "save", token="token")  # noqa: S106 - the name of a parameter
-    lease = holdfast_client.lock("name").acquire()
+    tenure_chaos.watch(table, "save", token="token")  # noqa: S106 - the name of a parameter
+    lease = tenure_client.lock("name").acquire()
     table.save(1, token=str(lease.token))
     with pytest.raises(UsageError, match=r"of type list.*lease\.token"):
         table.save(1, token=[])
-    holdfast_chaos.lose(lease)
+    tenure_chaos.lose(lease)
     with pytest.raises(StaleTokenError):
         table.save(1, token=str(lease.token))
 
@@ -159,9 +159,9 @@ def test_what_outlives_its_test_does_as_before(monkeypatch: pytest.MonkeyPatch) 
 
 
 CALLED_BY_THREADS = """
-def test_it(holdfast_async_client, database):
+def test_it(tenure_async_client, database):
     async def work():
-        async with holdfast_async_client.lock("name") as lease:
+        async with tenure_async_client.lock("name") as lease:
             lease.check()
             writing = asyncio.create_task(asyncio.to_thread(database.save, 1))
             try:
@@ -194,9 +194,9 @@ def test_only_the_last_run_records_properties(pytester: pytest.Pytester) -> None
     pytester.makepyfile(
         test_it=HEAD
         + """
-def test_it(holdfast_client, database, record_property):
+def test_it(tenure_client, database, record_property):
     record_property("size", 1)
-    with holdfast_client.lock("name"):
+    with tenure_client.lock("name"):
         database.save(1)
 """
     )

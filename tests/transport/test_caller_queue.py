@@ -8,16 +8,16 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast import StoreUnavailable
-from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.mysql.aio import MySqlAsyncLink
-from holdfast.stores.mysql.options import deployment_of as mysql_deployment
-from holdfast.stores.mysql.threads import MySqlThreadLink
-from holdfast.stores.postgresql.aio import PgAsyncLink
-from holdfast.stores.postgresql.options import deployment_of as postgresql_deployment
-from holdfast.stores.postgresql.threads import PgThreadLink
-from holdfast.transport.caller_queue import CallerQueue
+from tenure import StoreUnavailable
+from tenure.runtimes.aio import AsyncioRuntime
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.mysql.aio import MySqlAsyncLink
+from tenure.stores.mysql.options import deployment_of as mysql_deployment
+from tenure.stores.mysql.threads import MySqlThreadLink
+from tenure.stores.postgresql.aio import PgAsyncLink
+from tenure.stores.postgresql.options import deployment_of as postgresql_deployment
+from tenure.stores.postgresql.threads import PgThreadLink
+from tenure.transport.caller_queue import CallerQueue
 from tests.hazards.interrupting import sweep
 
 CALLERS, ROUNDS = 20, 10

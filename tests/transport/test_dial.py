@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from holdfast.transport.dial import dial, dial_in_loop
-from holdfast.transport.handshake import HandshakeFailed
+from tenure.transport.dial import dial, dial_in_loop
+from tenure.transport.handshake import HandshakeFailed
 
 Address = tuple[str, int]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import AsyncClient, Client
-from holdfast.transport.keep_alive import DEAD_AFTER, keep_alive, keep_transport_alive
+from tenure import AsyncClient, Client
+from tenure.transport.keep_alive import DEAD_AFTER, keep_alive, keep_transport_alive
 from tests.servers import EtcdServer, RedisServer
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux has this option")

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from holdfast.transport.listener_thread import ListenerThread
-from holdfast.transport.polling import is_readable
+from tenure.transport.listener_thread import ListenerThread
+from tenure.transport.polling import is_readable
 
 TEST_TIMEOUT = 60.0
 
@@ -14,7 +14,7 @@ class Echo(ListenerThread):
     """Counts how often it is woken."""
 
     def __init__(self) -> None:
-        super().__init__("holdfast-echo")
+        super().__init__("tenure-echo")
         self.woken = threading.Semaphore(0)
         self.fails = False
 
@@ -110,7 +110,7 @@ def test_an_interrupted_start_leaves_no_thread_without_an_owner(echo: Echo, monk
     if (thread := echo.thread()) is not None:
         thread.join(TEST_TIMEOUT)
     started[0].join(TEST_TIMEOUT)
-    assert not [each for each in threading.enumerate() if each.name == "holdfast-echo"]
+    assert not [each for each in threading.enumerate() if each.name == "tenure-echo"]
     assert not echo.is_open()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.transport.polling import INVALID, READABLE, WRITABLE, Poll, SelectPoll, is_readable
+from tenure.transport.polling import INVALID, READABLE, WRITABLE, Poll, SelectPoll, is_readable
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -26,7 +26,7 @@ def poll(request: pytest.FixtureRequest) -> Poll:
 
 
 class TestPoll:
-    """The two kinds behave alike, as far as Holdfast goes."""
+    """The two kinds behave alike, as far as Tenure goes."""
 
     def test_reports_what_can_be_read(self, poll: Poll, pair: Pair) -> None:
         """It reports nothing before, and the descriptor after something came."""

@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 
-from holdfast.transport.pool import LONGEST_IDLE, SURELY_OPEN, BoundedPool, ConnectionPool, Room
+from tenure.transport.pool import LONGEST_IDLE, SURELY_OPEN, BoundedPool, ConnectionPool, Room
 
 SOON = SURELY_OPEN / 2
 LATER = 10 * SURELY_OPEN

@@ -34,4 +34,4 @@ def member(world: World, zookeeper_server: ZooKeeperServer) -> Iterator[MakeMemb
 
 
 def _threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("holdfast-zookeeper")]
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("tenure-zookeeper")]

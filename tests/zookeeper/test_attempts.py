@@ -2,8 +2,8 @@
 
 import ssl
 
-from holdfast.errors import StoreUnavailable
-from holdfast.stores.zookeeper.attempts import CONNECTED, Attempts, failure_of
+from tenure.errors import StoreUnavailable
+from tenure.stores.zookeeper.attempts import CONNECTED, Attempts, failure_of
 
 HOSTS = [("a", 1), ("b", 2)]
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.stores.ordered import Entry, Kind, Record
-from holdfast.stores.zookeeper.channel import path_of
-from holdfast.stores.zookeeper.nodes import MANY
+from tenure.stores.ordered import Entry, Kind, Record
+from tenure.stores.zookeeper.channel import path_of
+from tenure.stores.zookeeper.nodes import MANY
 from tests.zookeeper.conftest import MakeMember
 from tests.zookeeper.worlds import Member, contender
 
@@ -237,7 +237,7 @@ def test_names_are_found(member: MakeMember) -> None:
 
 def test_an_unused_name_is_removed_and_made_anew(member: MakeMember, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client removes the empty node of a name that it has not used for a while; who joins it next makes it anew."""
-    monkeypatch.setattr("holdfast.stores.zookeeper.nodes.UNUSED", 0.0)
+    monkeypatch.setattr("tenure.stores.zookeeper.nodes.UNUSED", 0.0)
     one = member()
     one.world.run(one.directory.withdraw_join("unused", "a1", one.join("unused", "a1"), one.until))
     assert one.world.run(one.directory.look("unused", one.until)).joined
@@ -334,7 +334,7 @@ def _descriptors() -> int:
 
 def test_the_node_of_a_name_that_was_long_held_is_removed(member: MakeMember, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that was in use when its node might have been removed is empty some time after its holder has gone."""
-    monkeypatch.setattr("holdfast.stores.zookeeper.nodes.UNUSED", 0.0)
+    monkeypatch.setattr("tenure.stores.zookeeper.nodes.UNUSED", 0.0)
     one = member()
     entry = one.join("held", "a1")
     one.world.run(one.directory.keep_alive(one.until))

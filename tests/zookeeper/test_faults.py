@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.stores.ordered import Entry, Kind, Record
+from tenure.errors import OutcomeUnknown, StoreUnavailable
+from tenure.stores.ordered import Entry, Kind, Record
 from tests.faults.metronome import Metronome
 from tests.hazards.helpers import Script
 from tests.servers import ZooKeeperEnsemble, ZooKeeperServer
@@ -66,7 +66,7 @@ def test_a_join_that_is_stuck_is_withdrawn(
     member: MakeMember, zookeeper_server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A join that timed out, and is carried out later, is found by whoever withdraws it."""
-    monkeypatch.setattr("holdfast.stores.zookeeper.link.SILENCE", 60.0)  # or the connection might be given up
+    monkeypatch.setattr("tenure.stores.zookeeper.link.SILENCE", 60.0)  # or the connection might be given up
     with proxied(zookeeper_server) as (proxy, url):
         one = member(url, session_timeout="60")
         one.join("stuck", "warm")
@@ -218,7 +218,7 @@ def test_closing_is_bounded(
     member: MakeMember, zookeeper_server: ZooKeeperServer, metronome: Metronome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ends though the server does not answer, and no thread stays."""
-    monkeypatch.setattr("holdfast.stores.zookeeper.link.CLOSING", 0.2)
+    monkeypatch.setattr("tenure.stores.zookeeper.link.CLOSING", 0.2)
     with proxied(zookeeper_server) as (proxy, url):
         one = member(url)
         proxy.blackhole()
@@ -268,13 +268,13 @@ def test_a_paused_server_is_left(
 def test_a_forked_child_leaves_the_session_alone(tmp_path: Path, zookeeper_server: ZooKeeperServer) -> None:
     """It closes what it inherited, ends without a word, and may have a client of its own; the parent goes on."""
     body = """
-import os, sys, holdfast
-client = holdfast.Client(sys.argv[1])
+import os, sys, tenure
+client = tenure.Client(sys.argv[1])
 lock = client.lock("forked")
 lease = lock.acquire()
 pid = os.fork()
 if pid == 0:
-    with holdfast.Client(sys.argv[1]) as own:
+    with tenure.Client(sys.argv[1]) as own:
         print(own.lock("forked").try_acquire(), flush=True)
     sys.exit(7)
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)

@@ -6,10 +6,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast import Client, HoldfastError
-from holdfast.runtimes.threads import ThreadFlag, ThreadsRuntime
-from holdfast.stores.zookeeper.handler import Handler
-from holdfast.stores.zookeeper.options import access_of
+from tenure import Client, TenureError
+from tenure.runtimes.threads import ThreadFlag, ThreadsRuntime
+from tenure.stores.zookeeper.handler import Handler
+from tenure.stores.zookeeper.options import access_of
 from tests.hazards.helpers import Script
 from tests.hazards.interrupting import before_the_release, sweep
 from tests.servers import ZooKeeperServer
@@ -45,7 +45,7 @@ def interrupt_requests(url: str, patience: float = TEST_TIMEOUT) -> int:
             for number, where in sweep(lambda at: lambda: take(at), stride=STRIDE):
                 take(-2 if before_the_release(where) else number)
                 count += 1
-        except HoldfastError as error:
+        except TenureError as error:
             raise Harm(f"interrupted in {where}: {error}") from error
     return count
 
@@ -62,7 +62,7 @@ def interrupt_connecting(url: str) -> int:
         with clients[-1] as client:
             try:
                 client.lock(f"another {number}", TTL, TEST_TIMEOUT).acquire().release()
-            except HoldfastError as error:
+            except TenureError as error:
                 raise Harm(f"interrupted in {where}: {error}") from error
     clients[-1].close()
     return len(clients)

@@ -10,15 +10,15 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.runtimes.threads import ThreadsRuntime
-from holdfast.stores.zookeeper import library
-from holdfast.stores.zookeeper.handler import Handler
-from holdfast.stores.zookeeper.library import KazooClient, Result
-from holdfast.stores.zookeeper.link import ZooKeeperHearing, ZooKeeperLink
-from holdfast.stores.zookeeper.options import access_of
-from holdfast.stores.zookeeper.sockets import GREETING, SlowError, ZooKeeperConnection
+from tenure.errors import OutcomeUnknown, StoreUnavailable
+from tenure.runtimes.aio import AsyncioRuntime
+from tenure.runtimes.threads import ThreadsRuntime
+from tenure.stores.zookeeper import library
+from tenure.stores.zookeeper.handler import Handler
+from tenure.stores.zookeeper.library import KazooClient, Result
+from tenure.stores.zookeeper.link import ZooKeeperHearing, ZooKeeperLink
+from tenure.stores.zookeeper.options import access_of
+from tenure.stores.zookeeper.sockets import GREETING, SlowError, ZooKeeperConnection
 from tests.zookeeper.worlds import TEST_TIMEOUT
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.errors import StoreError, StoreUnavailable
+from tenure.errors import StoreError, StoreUnavailable
 from tests.servers import ZooKeeperServer
 from tests.zookeeper.conftest import MakeMember
 from tests.zookeeper.worlds import Member, World, let_read
@@ -27,7 +27,7 @@ def test_who_may_only_read_is_told_what_is_missing(world: World, zookeeper_serve
     """The error names the permissions, and the node where they are needed; and no password."""
     reader = Member(world, zookeeper_server.url.replace("://", "://reader:secret@") + f"/made-{made}")
     root = reader.directory._nodes.root
-    let_read(zookeeper_server, root if made else root.removesuffix("/holdfast"), "reader", "secret")
+    let_read(zookeeper_server, root if made else root.removesuffix("/tenure"), "reader", "secret")
     with pytest.raises(StoreError) as caught:
         reader.open()
     reader.close()

@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast.errors import UsageError
-from holdfast.stores.urls import store_source
-from holdfast.stores.zookeeper.options import ZooKeeperAccess, access_of
+from tenure.errors import UsageError
+from tenure.stores.urls import store_source
+from tenure.stores.zookeeper.options import ZooKeeperAccess, access_of
 from tests.servers import Certificates
 
 
@@ -23,15 +23,15 @@ def test_kazoo_has_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
     def find(name: str) -> str | None:
         return None if name == "kazoo" else name
 
-    monkeypatch.setattr("holdfast.stores.zookeeper.find_spec", find)
-    with pytest.raises(UsageError, match=r"pip install 'holdfast\[zookeeper\]'"):
+    monkeypatch.setattr("tenure.stores.zookeeper.find_spec", find)
+    with pytest.raises(UsageError, match=r"pip install 'tenure\[zookeeper\]'"):
         store_source("zookeeper://a")
 
 
 @pytest.mark.parametrize("kazoo", ["2.10.0", "2.9", "1.0rc1"])
 def test_an_old_kazoo_is_refused(monkeypatch: pytest.MonkeyPatch, kazoo: str) -> None:
     """Before it is used: an older one never connects."""
-    monkeypatch.setattr("holdfast.stores.zookeeper.version", {"kazoo": kazoo}.get)
+    monkeypatch.setattr("tenure.stores.zookeeper.version", {"kazoo": kazoo}.get)
     with pytest.raises(UsageError, match=rf"2\.11 or later, and this is {kazoo}"):
         store_source("zookeeper://a")
 
@@ -39,7 +39,7 @@ def test_an_old_kazoo_is_refused(monkeypatch: pytest.MonkeyPatch, kazoo: str) ->
 @pytest.mark.parametrize("kazoo", ["2.11.0", "2.12rc1", "3.0", "10.1.dev0"])
 def test_a_newer_kazoo_will_do(monkeypatch: pytest.MonkeyPatch, kazoo: str) -> None:
     """Whatever it is called."""
-    monkeypatch.setattr("holdfast.stores.zookeeper.version", {"kazoo": kazoo}.get)
+    monkeypatch.setattr("tenure.stores.zookeeper.version", {"kazoo": kazoo}.get)
     assert store_source("zookeeper://a")
 
 
@@ -47,7 +47,7 @@ def test_hosts_and_path() -> None:
     """Several hosts share a path, below which all nodes are; a port is the usual one if it is left out."""
     access = read("zookeeper://a,b:2182,[::1]:2183,[::1]/apps/one")
     assert access.hosts == "a:2181,b:2182,[::1]:2183,[::1]:2181"
-    assert access.root == "/apps/one/holdfast"
+    assert access.root == "/apps/one/tenure"
     assert access.title == "ZooKeeper at a:2181,b:2182,[::1]:2183,[::1]:2181/apps/one"
     assert read("zookeeper://").hosts == "localhost:2181"
     assert read("zookeeper://a").options == {"timeout": 30.0}

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.contracts.deadlines import micros
-from holdfast.contracts.messages import AcquireRequest, Granted, ReleaseRequest, WithdrawRequest
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.stores.ordered.store import OrderedStore
+from tenure.contracts.deadlines import micros
+from tenure.contracts.messages import AcquireRequest, Granted, ReleaseRequest, WithdrawRequest
+from tenure.errors import OutcomeUnknown, StoreUnavailable
+from tenure.stores.ordered.store import OrderedStore
 from tests.servers import Proxy, ZooKeeperServer
 from tests.zookeeper.conftest import MakeMember
 from tests.zookeeper.worlds import Member, World, proxied

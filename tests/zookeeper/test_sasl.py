@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-import holdfast
-from holdfast.errors import StoreUnavailable
+import tenure
+from tenure.errors import StoreUnavailable
 from tests.servers import ZooKeeperServer
 from tests.zookeeper.conftest import MakeMember
 from tests.zookeeper.worlds import Member, World, hand_over, refusal
@@ -61,7 +61,7 @@ def test_servers_without_sasl_do_not_answer_a_login(
     world: World, zookeeper_server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who logs in there is told in time what it may be."""
-    monkeypatch.setattr("holdfast.stores.zookeeper.link.CLOSING", 0.2)
+    monkeypatch.setattr("tenure.stores.zookeeper.link.CLOSING", 0.2)
     one = Member(world, login(zookeeper_server), sasl_mechanism="DIGEST-MD5", session_timeout="30")
     with pytest.raises(StoreUnavailable, match="whether they accept SASL logins"):
         world.run(one.directory.open(one.notes, one.soon(1.0)))
@@ -78,6 +78,6 @@ def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, module: str, m
     def find(name: str) -> str | None:
         return None if name == module else name
 
-    monkeypatch.setattr("holdfast.stores.zookeeper.find_spec", find)
-    with pytest.raises(holdfast.UsageError, match=install):
-        holdfast.Client(f"zookeeper://me:secret@127.0.0.1:1?sasl_mechanism={mechanism}")
+    monkeypatch.setattr("tenure.stores.zookeeper.find_spec", find)
+    with pytest.raises(tenure.UsageError, match=install):
+        tenure.Client(f"zookeeper://me:secret@127.0.0.1:1?sasl_mechanism={mechanism}")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.errors import StoreUnavailable
+import tenure
+from tenure.errors import StoreUnavailable
 from tests.servers import Certificates, ZooKeeperServer
 from tests.zookeeper.conftest import MakeMember
 from tests.zookeeper.worlds import Member, World, hand_over, refusal
@@ -82,5 +82,5 @@ def test_certificates_that_cannot_be_loaded(certificates: Certificates, tmp_path
     empty.touch()
     for wrong in ({"ca": empty}, {"certfile": empty}, {"keyfile": certificates.certificate}):
         query = "&".join(f"{key}={value}" for key, value in (options(certificates) | wrong).items())
-        with pytest.raises(holdfast.UsageError, match="cannot be loaded"):
-            holdfast.Client(f"zookeeper://127.0.0.1:1?{query}")
+        with pytest.raises(tenure.UsageError, match="cannot be loaded"):
+            tenure.Client(f"zookeeper://127.0.0.1:1?{query}")

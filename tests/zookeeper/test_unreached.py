@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import StoreUnavailable
+from tenure.errors import StoreUnavailable
 from tests.faults.metronome import Metronome
 from tests.servers import ZooKeeperServer
 from tests.zookeeper.conftest import MakeMember

@@ -13,15 +13,15 @@ from urllib.parse import urlsplit
 
 import pytest
 
-import holdfast
-from holdfast.contracts.runtime import Runtime
-from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.runtimes.aio import AsyncioRuntime
-from holdfast.runtimes.threads import ThreadsRuntime, drive
-from holdfast.stores.ordered import Entry, Kind, Record
-from holdfast.stores.zookeeper.directory import ZooKeeperDirectory
-from holdfast.stores.zookeeper.library import QuietLogger, make_client
-from holdfast.stores.zookeeper.options import access_of
+import tenure
+from tenure.contracts.runtime import Runtime
+from tenure.errors import StoreError, StoreUnavailable
+from tenure.runtimes.aio import AsyncioRuntime
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.ordered import Entry, Kind, Record
+from tenure.stores.zookeeper.directory import ZooKeeperDirectory
+from tenure.stores.zookeeper.library import QuietLogger, make_client
+from tenure.stores.zookeeper.options import access_of
 from tests.servers import Proxy, ZooKeeperServer, wait_until
 
 T = TypeVar("T")
@@ -183,8 +183,8 @@ def hand_over(world: World, url: str) -> None:
 
 def _hand_over(url: str) -> None:
     with (
-        holdfast.Client(url, operation_timeout=TEST_TIMEOUT) as one,
-        holdfast.Client(url, operation_timeout=TEST_TIMEOUT) as two,
+        tenure.Client(url, operation_timeout=TEST_TIMEOUT) as one,
+        tenure.Client(url, operation_timeout=TEST_TIMEOUT) as two,
     ):
         first = one.lock("handed").acquire()
         assert two.lock("handed").try_acquire() is None
@@ -199,8 +199,8 @@ def _hand_over(url: str) -> None:
 
 async def _hand_over_async(url: str) -> None:
     async with (
-        holdfast.AsyncClient(url, operation_timeout=TEST_TIMEOUT) as one,
-        holdfast.AsyncClient(url, operation_timeout=TEST_TIMEOUT) as two,
+        tenure.AsyncClient(url, operation_timeout=TEST_TIMEOUT) as one,
+        tenure.AsyncClient(url, operation_timeout=TEST_TIMEOUT) as two,
     ):
         first = await one.lock("handed").acquire()
         assert await two.lock("handed").try_acquire() is None
@@ -242,7 +242,7 @@ def _set(came: threading.Event, _state: str) -> None:
 
 def end_session(server: ZooKeeperServer, member: Member) -> None:
     """Have the server end a session, as its time does."""
-    from holdfast.stores.zookeeper.handler import Handler
+    from tenure.stores.zookeeper.handler import Handler
 
     client = member.directory._session.link._client
     assert client is not None

@@ -1,4 +1,4 @@
-module holdfast/bench/peers
+module tenure/bench/peers
 
 go 1.26.0
 

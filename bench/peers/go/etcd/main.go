@@ -8,7 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
-	"holdfast/bench/peers/serve"
+	"tenure/bench/peers/serve"
 )
 
 func main() {

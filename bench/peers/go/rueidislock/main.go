@@ -9,7 +9,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 
-	"holdfast/bench/peers/serve"
+	"tenure/bench/peers/serve"
 )
 
 func main() {

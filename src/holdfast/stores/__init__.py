@@ -1,1 +1,0 @@
-"""The stores: one module or package per store, each of which meets the contract in `holdfast.contracts.store`."""

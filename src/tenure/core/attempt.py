@@ -1,0 +1,416 @@
+"""One acquisition of one name, from its first request to a lease, or to a withdrawal that leaves nothing behind.
+
+It obeys these rules. The model checker finds a counterexample if any of them is dropped.
+
+*   The notification channel is open before the first request is sent, so that no grant is pushed before the client can
+    hear it.
+*   A pushed token counts only if it is larger than the counter in the last `Queued` reply. A smaller one belongs to a
+    grant of an earlier life of the name, and that grant may have ended; or the store has forgotten it, as a promoted
+    standby may, and the push was under way for long.
+*   A pushed lease is valid from the *send* of the request that the `Queued` reply answered. The store granted it after
+    it had carried out that request, so it keeps the lease at least that long. A push that was heard before that send
+    no longer counts: a store that knows of the grant answers the request with it, and a store that does not know of it
+    has forgotten it.
+*   An acquisition that ends without a lease (by timeout, cancellation or error) sends a withdraw request. If the store
+    has granted the name meanwhile, it hands that grant to the next waiter. If a request was not answered, the
+    withdrawal leaves a tombstone, so that a late copy of the request is refused.
+"""
+
+import logging
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from tenure.contracts.deadlines import DRIFT, NEVER, micros, seconds, valid_until
+from tenure.contracts.limits import EVERYBODY
+from tenure.contracts.messages import (
+    AcquireRequest,
+    Busy,
+    CapacityMismatch,
+    Granted,
+    NotGranted,
+    Notification,
+    NotificationKind,
+    Queued,
+    Reply,
+    SharedPart,
+    WithdrawRequest,
+)
+from tenure.core.access import BRIEF, StoreAccess
+from tenure.core.deadlocks import LOOK_EVERY, refuse_deadlock
+from tenure.core.lease import CoreLease
+from tenure.core.self_deadlock import refuse_to_wait_behind_oneself, refuse_to_wait_for_oneself
+from tenure.core.spec import LockSpec
+from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable, UsageError
+from tenure.escaping import quoted
+
+if TYPE_CHECKING:
+    from tenure.contracts.runtime import Event
+    from tenure.core.actor import Actor
+    from tenure.core.stop import Stop
+
+log = logging.getLogger("tenure")
+
+INTERVAL = 1_000_000
+"""The longest time between two requests of the first waiter, in microseconds."""
+
+POLLING = 20_000
+"""The same for a client without a notification channel: only a reply can tell its waiters of a grant."""
+
+WAITER_TTL = 4_000_000
+"""For how long the store takes a silent waiter for alive, in microseconds: several intervals. See `silence_factor`."""
+
+
+class AttemptPlan:
+    """The values that all attempts of one client for one spec share. The first attempt computes them."""
+
+    __slots__ = ("access", "interval", "owner", "request_timeout", "shared", "shared_range", "ttl")
+
+    def __init__(self, access: StoreAccess, spec: LockSpec) -> None:
+        """Compute it, for a client that is open."""
+        longest = INTERVAL if access.channel else POLLING
+        self.access = access
+        self.ttl = spec.ttl if spec.max_hold == NEVER else min(spec.ttl, micros(spec.max_hold))
+        self.interval = longest if self.ttl >= 4 * longest else self.ttl // 4
+        self.owner = spec.metadata or access.owner
+        self.request_timeout = access.request_timeout(spec.ttl)
+        self.shared = SharedPart()
+        """For the requests that reserve one token."""
+        self.shared_range = SharedPart()
+        """For the requests that reserve a range of tokens, of which a store has but one length."""
+
+
+class Attempt:
+    """One acquisition of one name. Used once. Rare attributes have their defaults in the class, as those of a lease."""
+
+    contended = False
+    """Whether another client waits for the name that was granted."""
+    outrun = False
+    """Whether the notification of that waiter came before the grant itself."""
+    unanswered_since = NEVER
+    """Since when the store has not answered. The local queue sets it before `run` if it knows an earlier time."""
+    _signal: "Event | None" = None
+    """Wakes the waiter. Made when the waiter first has to wait."""
+    _retry_at = NEVER
+    """When to send the request again: the earliest retry time in the last reply and in the notifications since."""
+    _granted = 0
+    """The highest token that the store has pushed since the last request."""
+    _engaged = False
+    """Whether the store may know this request."""
+    _unsure = False
+    """Whether a copy of the request was not answered, and may still arrive."""
+    _sent = 0.0
+    """When the request was sent last."""
+    _look_at = 0.0
+    """When to look for deadlocks again."""
+
+    def __init__(
+        self,
+        access: StoreAccess,
+        spec: LockSpec,
+        until: float | None,
+        owned: list[CoreLease],
+        *,
+        wait: bool,
+        span: int = 1,
+    ) -> None:
+        """Prepare to acquire by the local instant `until` (None: wait for ever), or with one request without `wait`.
+
+        The lease is put into `owned` before anything else is done with it. From then on it belongs to the caller that
+        gave the list: if that caller is interrupted, it releases the lease.
+
+        A `span` of more than one reserves as many tokens, for local hand-offs of the lease.
+        """
+        self._access = access
+        self._runtime = access.runtime
+        self._spec = spec
+        self._until = until
+        self._owned = owned
+        plan: AttemptPlan | None = spec.plan
+        if plan is None or plan.access is not access:
+            plan = AttemptPlan(access, spec)
+            object.__setattr__(spec, "plan", plan)
+        self._request = AcquireRequest(
+            spec.name,
+            self._runtime.new_id(),
+            access.channel,
+            plan.owner,
+            plan.ttl,
+            plan.interval,
+            WAITER_TTL,
+            spec.weight,
+            spec.capacity,
+            spec.lock_delay,
+            access.highest if access.local else access.proposal(),
+            wait,
+            span,
+            fair_after=spec.fair_after,
+            shared=plan.shared if span == 1 else plan.shared_range,
+        )
+        self._request_timeout = plan.request_timeout
+        """How many seconds one request may take."""
+
+    async def run(self) -> CoreLease | NotGranted:
+        """Acquire the name. Returns the lease, or NotGranted, which names the holders, when the time is up."""
+        attempts, request_id = self._access.attempts, self._request.request_id
+        try:
+            attempts[request_id] = self
+            if self._access.closed:  # a `close` that begins after this line finds this attempt in `attempts`
+                self._access.refuse_if_closed()
+            while True:
+                reply = await self._send_until_answered()
+                result: CoreLease | NotGranted | None
+                if isinstance(reply, Granted):
+                    self.contended = reply.contended
+                    result = self._enter(reply.token, valid_until(self._sent, reply.ttl))
+                    if result is not None and reply.ttl < self._request.ttl:
+                        result.granted_ttl = reply.ttl
+                else:
+                    result = await self._wait(reply)
+                if result is None and not isinstance(reply, Busy) and (self._is_late() or not self._request.wait):
+                    result = await self._runtime.finish(self._withdraw_in_time(self._request_timeout))
+                if result is not None:
+                    return result
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            if self._engaged:
+                late = self._until is not None and isinstance(error, StoreUnavailable)
+                await self._runtime.finish(self._withdraw_in_time(BRIEF) if late else self._withdraw(error))
+            raise
+        finally:
+            attempts.pop(request_id, None)
+
+    def hear(self, notification: Notification) -> None:
+        """Take a notification from the channel: a grant, or an earlier retry time."""
+        if notification.kind is NotificationKind.GRANTED:
+            if notification.token > self._granted:
+                self._granted, self.contended = notification.token, notification.contended
+        else:
+            self._retry_at = min(self._retry_at, self._runtime.now() + seconds(notification.after))
+        if self._signal is not None:
+            self._signal.set()
+
+    def waits_with(self, stop: "Stop") -> bool:
+        """Return whether setting `stop` ends the wait of this acquisition."""
+        return self._spec.stop is stop
+
+    def dismiss(self) -> None:
+        """Wake the waiter, so that it sees that the client is closed or the wait is stopped."""
+        self._retry_at = 0.0
+        if self._signal is not None:
+            self._signal.set()
+
+    async def _wait(self, reply: Reply) -> CoreLease | NotGranted | None:
+        """Wait as a reply other than a grant says. Return None when the request is to be repeated."""
+        if isinstance(reply, Queued):
+            if self._spec.actor is not None:
+                await self._look_for_deadlocks(self._spec.actor)
+            return await self._wait_for_push(reply)
+        if isinstance(reply, Busy):
+            return await self._wait_to_repeat(reply)
+        raise self._refusal(reply)
+
+    async def _send_until_answered(self) -> Reply:
+        """Send the request; repeat it while the store does not answer, for as long as the client's `retry_for`."""
+        give_up_at = None
+        delay = 0.02
+        while True:
+            self._engaged = True
+            self._retry_at = NEVER
+            sent = self._sent = self._runtime.now()
+            self._granted = 0  # an earlier push no longer counts: the store repeats that grant, or has forgotten it
+            try:
+                reply = await self._send_once(sent + self._request_timeout)
+            except StoreUnavailable as error:
+                self._unsure = self._unsure or isinstance(error, OutcomeUnknown)
+                self.unanswered_since = min(self.unanswered_since, sent)
+                give_up_at = give_up_at or self._give_up_at(self.unanswered_since)
+                pause = delay * (0.5 + self._runtime.random())
+                if self._runtime.now() + pause >= give_up_at:
+                    raise
+                self._access.refuse_to_wait(self._spec)
+                self._access.note_unanswered(self._spec.title, error, self.unanswered_since, give_up_at)
+            else:
+                if self.unanswered_since != NEVER:
+                    self._access.note_answer(self.unanswered_since)
+                    self.unanswered_since = NEVER
+                return reply
+            await self._runtime.sleep(pause)
+            delay = min(delay * 2, 0.5)
+
+    async def _wait_to_repeat(self, reply: Busy) -> NotGranted | None:
+        """Wait for the retry time of a busy store and return None; return NotGranted if there is no time to wait."""
+        self._engaged = self._unsure or reply.stands
+        self._note_quarantine(reply.quarantine)
+        if not self._request.wait or self._is_late():
+            not_granted = (
+                await self._runtime.finish(self._withdraw_in_time(self._request_timeout))
+                if self._engaged
+                else NotGranted()
+            )
+            return NotGranted(reply.holders, quarantine=reply.quarantine, votes=not_granted.votes or reply.votes)
+        if self._spec.actor is not None:
+            await self._look_for_deadlocks(self._spec.actor)
+        await self._wait_at_random(seconds(reply.retry_in))
+        return None
+
+    async def _look_for_deadlocks(self, actor: "Actor") -> None:
+        if self._runtime.now() >= self._look_at:
+            await refuse_deadlock(self._access, actor, self._spec.name)
+            self._look_at = self._runtime.now() + LOOK_EVERY
+
+    def _send_once(self, until: float) -> Coroutine[Any, Any, Reply]:
+        """Send the request to the store once, with the deadline `until`."""
+        return self._access.store.acquire(self._request, until)
+
+    def _give_up_at(self, since: float) -> float:
+        retry_until = since + self._access.retry_for
+        if not self._request.wait:
+            return since
+        return retry_until if self._until is None else min(self._until, retry_until)
+
+    async def _wait_for_push(self, reply: Queued) -> CoreLease | None:
+        """Wait in the store's queue: return the lease when its grant is pushed, None at the retry time or deadline."""
+        now = self._runtime.now
+        self._note_quarantine(reply.quarantine)
+        retry_in = reply.retry_in
+        if self._spec.actor is not None and self._spec.actor.holds():  # it looks for deadlocks when it has asked
+            retry_in = min(retry_in, 2 * self._request.interval)
+        self._retry_at = min(self._retry_at, now() + seconds(retry_in))  # a push may have overtaken the reply
+        signal = await self._make_signal()
+        while True:
+            signal.clear()
+            self._access.refuse_to_wait(self._spec)
+            if self._granted > reply.counter:
+                return self._enter_pushed(self._granted) if self._access.store.capabilities.pushes_count else None
+            if self._is_late() or now() >= self._retry_at:
+                return None
+            await self._access.wait(signal, self._retry_at if self._until is None else min(self._retry_at, self._until))
+
+    def _note_quarantine(self, quarantine: int) -> None:
+        if quarantine:
+            self._access.note_quarantine(seconds(quarantine))
+
+    async def _make_signal(self) -> "Event":
+        if self._signal is None:
+            if self._until is None:
+                refuse_to_wait_for_oneself(self._access, self._spec)
+                await refuse_to_wait_behind_oneself(self._access, self._spec, self._sent)
+            self._signal = self._runtime.event()
+            if self._access.events is not None and self._request.span == 1:
+                # With a larger span the contender waited in the local queue, which has told of it.
+                self._access.events.contended(self._spec.name)
+        return self._signal
+
+    async def _wait_at_random(self, retry_in: float) -> None:
+        """Wait for the retry time of a store without a queue. The time is random, so that no waiter is always first."""
+        now = self._runtime.now
+        self._retry_at = min(self._retry_at, now() + retry_in * (0.5 + self._runtime.random()))
+        signal = await self._make_signal()
+        while True:
+            signal.clear()
+            self._access.refuse_to_wait(self._spec)
+            if self._is_late() or now() >= self._retry_at:
+                return
+            await signal.wait(self._retry_at if self._until is None else min(self._retry_at, self._until))
+
+    def _enter_pushed(self, token: int) -> CoreLease | None:
+        """Enter on a push if at least a quarter of the ttl is left; else return None: the next request renews it."""
+        until = valid_until(self._sent, self._request.ttl)
+        enough = seconds(self._request.ttl) / 4
+        return self._enter(token, until) if until - self._runtime.now() > enough else None
+
+    def _enter(self, token: int, until: float) -> CoreLease | None:
+        """Become the holder and return the lease; None if the lease ended before its grant was heard."""
+        access, spec = self._access, self._spec
+        now = self._runtime.now()
+        if until <= now:
+            return None
+        lease = CoreLease(
+            self._runtime,
+            access.mutex,
+            self._request,
+            spec.title,
+            token - self._request.span + 1,
+            token,
+            spec.ttl,
+            until,
+            now + spec.max_hold,
+            self._unsure,
+        )
+        self._owned.append(lease)
+        self._engaged = False
+        if spec.min_hold:
+            lease.free_at = now + seconds(spec.min_hold) / (1.0 - DRIFT)
+        access.renewer.add(lease)
+        if spec.actor is not None:
+            spec.actor.leases.append(lease)
+        if token > access.highest:  # noqa: PLR1730 - max() costs more
+            access.highest = token
+        return lease
+
+    async def _withdraw_in_time(self, request_timeout: float) -> NotGranted:
+        """Send one withdraw request. If it fails, repeat it in the background: the caller's time is up."""
+        try:
+            not_granted = await self._access.store.withdraw(self._to_withdraw(), self._runtime.now() + request_timeout)
+        except StoreError:
+            self._access.background_releases.add(self._withdraw, self._spec.name)
+            not_granted = NotGranted()
+        self._engaged = False
+        return not_granted
+
+    def _to_withdraw(self) -> WithdrawRequest:
+        unsure = self._unsure or not self._access.store.capabilities.local
+        return WithdrawRequest(self._spec.name, self._request.request_id, unsure)
+
+    async def _withdraw(self, ended_by: BaseException | None = None) -> NotGranted:
+        """Send the withdraw request, up to three times. A store that does not answer forgets the waiter in time."""
+        access, withdraw, timeout = self._access, self._to_withdraw(), self._request_timeout
+        try:
+            not_granted = await access.persist(lambda until: access.store.withdraw(withdraw, until), timeout)
+        except StoreError as error:
+            not_granted = NotGranted()
+            lapse = seconds(max(self._request.waiter_ttl, self._request.ttl))
+            if isinstance(error, StoreUnavailable):
+                access.late_releases.repeat(
+                    lambda: access.store.withdraw(withdraw, self._runtime.now() + timeout),
+                    self._spec.name,
+                    self._runtime.now() + lapse,
+                )
+            log.log(
+                logging.DEBUG if _lasts(error) and ended_by is not None and _lasts(ended_by) else logging.WARNING,
+                "could not withdraw the request for %r (%s); the store drops the request within %.1f s",
+                self._spec.title,
+                quoted(error),
+                lapse,
+            )
+        self._engaged = False
+        return not_granted
+
+    def _refusal(self, reply: Reply) -> Exception:
+        self._engaged = False
+        if isinstance(reply, CapacityMismatch):
+            return UsageError(
+                f"{self._spec.title!r} is in use as {_kind_of(reply.capacity)}, and was requested as "
+                f"{_kind_of(self._spec.capacity)}. All users of a name must use the same primitive and the same number "
+                "of permits: change this one, or use another name."
+            )
+        return StoreError(
+            f"the store refuses the request for {self._spec.title!r}, because the request was withdrawn before: "
+            "acquire again."
+        )
+
+    def _is_late(self) -> bool:
+        return self._until is not None and self._runtime.now() >= self._until
+
+
+def _lasts(error: BaseException) -> bool:
+    """Return whether repeating the request cannot help: the store has answered with an error."""
+    return isinstance(error, StoreError) and not isinstance(error, StoreUnavailable)
+
+
+def _kind_of(capacity: int) -> str:
+    """Name the primitive that a capacity belongs to, for errors."""
+    if capacity == 1:
+        return "a lock"
+    return "a reader/writer lock" if capacity == EVERYBODY else f"a semaphore of {capacity} permits"

@@ -1,0 +1,574 @@
+"""The local queue and the local hand-off: one queue for all contenders of one client for one name.
+
+One contender of the queue, the leader, sends the acquire request to the store; the local waiters stand behind it. When
+the holder releases the lease, the lease is handed to the first local waiter, with the next of the tokens that were
+reserved with it. The store is not told: it knows one lease. Local hand-offs go on while
+
+*   enough of the ttl is left that the lease is certainly valid, and reserved tokens are left;
+*   no guard of the lease was taken (`Lease.guard()` with etcd), because it would be true for the next holder too;
+*   no other client waits for the name, or the fairness budget (of count and time) is not used up. The store tells the
+    holder that another client waits in four ways: in the grant, by a notification when the first waiter comes, by
+    another whenever a waiter repeats its request, and in the reply to each renewal, in case notifications were lost.
+
+Then the lease is released, and the first local waiter sends a new acquire request, which joins the end of the store's
+queue. So contenders within the process are served in the order in which they came, and processes take turns.
+
+Only contenders with the same ttl and lock delay share a queue, because other clients rely on both when a holder dies;
+and with the same bound of barging, because one request stands for all of them. A hand-off within the process costs no
+request, so these contenders are served in their order also if they allow barging.
+No local waiter is handed a lease that may be lost. When a lease is lost, the first local waiter becomes the leader.
+
+A lease that *lingers* is kept after its release, while no contender of any client waits for it. It goes on as a
+successor without a holder, until a contender of this client takes it up. It is released in the background when another
+client waits for the name, its linger time is over, it is lost, or the client is closed.
+"""
+
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tenure.contracts.deadlines import MICROS, NEVER, seconds
+from tenure.contracts.messages import NotGranted, WaiterView
+from tenure.core.access import FairnessBudget, StoreAccess
+from tenure.core.attempt import Attempt
+from tenure.core.lease import CoreLease
+from tenure.core.self_deadlock import refuse_to_wait_for_oneself
+from tenure.core.spec import LocalQueueKey, LockSpec
+from tenure.core.stop import Stop
+from tenure.errors import StoreUnavailable
+from tenure.outcome import Outcome
+
+if TYPE_CHECKING:
+    from tenure.contracts.runtime import Event
+
+Release = Callable[[CoreLease], Coroutine[Any, Any, Outcome]]
+
+
+@dataclass(slots=True, eq=False)
+class LocalWaiter:
+    """A contender that waits in a local queue."""
+
+    spec: LockSpec
+    event: "Event"
+    since: float
+    owned: list[CoreLease]
+    """Where its caller finds the lease if it is interrupted."""
+    lease: CoreLease | None = None
+    """The lease that was handed to it."""
+    place: int = 0
+    """How many local waiters stood before it when it left the queue."""
+    leads: bool = False
+    """Whether it is the next leader, which sends the request to the store."""
+    error: StoreUnavailable | None = None
+    """Why it fails: the store has not answered the leaders before it for `retry_for` seconds of its own wait."""
+
+    def is_called(self) -> bool:
+        """Return whether its wait in the local queue is over: it has a lease, leads, or fails."""
+        return self.leads or self.lease is not None or self.error is not None
+
+
+class LocalQueue:
+    """The local queue in front of one name. It exists while a contender of this client holds, requests or waits."""
+
+    contenders: deque[LocalWaiter] | None = None
+    """The local waiters, the first at the left; None until one joins."""
+    lease: CoreLease | None = None
+    """The lease of the present holder; None while the leader requests it."""
+    called: LocalWaiter | None = None
+    """The local waiter that was called last."""
+    contended = False
+    """Whether another client waits for the name."""
+    passed = 0
+    """How many local hand-offs there were since the grant."""
+    since = 0.0
+    """The local instant of the grant."""
+    unanswered_since = NEVER
+    """Since when the store has not answered the leaders."""
+
+    def __init__(self, owner: "LocalQueues", key: LocalQueueKey) -> None:
+        """Begin with a leader and without local waiters. This is short because every acquisition runs it."""
+        self.owner = owner
+        self.key = key
+
+    def lost(self, lease: CoreLease) -> None:
+        """Make the first local waiter the leader, because the lease is lost. Its holder may never release it."""
+        self.owner.step_aside(self, lease)
+
+    def on_contended(self, lease: CoreLease) -> None:
+        """Note that another client waits for the lease, as the reply to a renewal says."""
+        self.owner.contended(lease)
+
+    def on_linger_end(self, lease: CoreLease) -> None:
+        """Release a lease whose linger time is over."""
+        self.owner.end_lingering(self, lease)
+
+    def lingering(self) -> CoreLease | None:
+        """Return the lease that lingers, if there is one. Call it with the mutex held."""
+        lease = self.lease
+        return lease if lease is not None and lease.lingers_until != NEVER else None
+
+
+class LocalQueues:
+    """All local queues of one client."""
+
+    def __init__(self, access: StoreAccess, budget: FairnessBudget, release: Release) -> None:
+        """Start without any."""
+        self._access = access
+        self._release = release
+        self._runtime = access.runtime
+        self._mutex = access.mutex  # the same as the leases': so no lease is declared lost while it is handed on
+        self._budget = budget
+        self._dismissed = False
+        self._queues: dict[LocalQueueKey, LocalQueue] = {}
+
+    def acquire(
+        self, spec: LockSpec, key: LocalQueueKey, until: float | None, owned: list[CoreLease], *, wait: bool
+    ) -> Coroutine[Any, Any, CoreLease | NotGranted]:
+        """Acquire `spec`, behind the earlier contenders of this client for the same `key`."""
+        local_queue = self._queues.get(key)
+        if local_queue is None:  # `_lead` looks again, and adds this queue if there is still none
+            return self._lead(LocalQueue(self, key), spec, until, owned, wait=wait)
+        return self._wait_in_queue(local_queue, spec, until, owned, wait=wait)
+
+    def leave(self, lease: CoreLease) -> bool:
+        """Begin the release of a lease for which no contender of this client waits, and end its queue, in one step.
+
+        Return False if there may be one, or the lease may be lost: then nothing is done, and `CoreLease.let_it_go` and
+        `hand_off` decide.
+        """
+        local_queue = lease.local_queue
+        if not isinstance(local_queue, LocalQueue):
+            return False
+        with self._mutex:
+            if local_queue.contenders or local_queue.lease is not lease or self._runtime.now() >= lease.valid_until:
+                return False
+            if not lease.begin_release():
+                return False
+            local_queue.lease = None
+            self._next_leader(local_queue)  # there is none, so this ends the queue
+            self._access.renewer.discard_released(lease)
+        return True
+
+    def hand_off(self, lease: CoreLease) -> bool:
+        """Hand a released lease to the first local waiter; return whether that was done.
+
+        If the lease may not be handed on, the first local waiter becomes the leader.
+        """
+        local_queue = lease.local_queue
+        if not isinstance(local_queue, LocalQueue):
+            return False
+        with self._mutex:
+            if local_queue.lease is not lease:
+                return False
+            contender = leader = None
+            if local_queue.contenders:
+                contender = self._hand_over(local_queue, lease)
+            if contender is None:
+                leader = self._next_leader(local_queue)
+                local_queue.lease = None
+        if contender is None or contender.lease is None:
+            if leader is not None:
+                leader.event.set()
+            return False
+        self._access.renewer.replaced(contender.lease)
+        lease.settle(Outcome.RELEASED)
+        try:
+            if self._access.events is not None:
+                self._access.events.handed_on(lease)
+        finally:
+            contender.event.set()
+        return True
+
+    def _hand_over(self, local_queue: LocalQueue, lease: CoreLease) -> LocalWaiter | None:
+        """Give a successor of the lease to the first local waiter, if that is allowed. Call it with the mutex held."""
+        if not local_queue.contenders or self._dismissed:
+            return None
+        contender, now = local_queue.contenders[0], self._runtime.now()
+        if not self._may_hand_off(local_queue, lease, contender.spec, now):
+            return None
+        successor = lease.successor(contender.spec.ttl, now + contender.spec.max_hold)
+        successor.linger = contender.spec.linger
+        if not self._access.renewer.replaceable(lease):
+            return None
+        contender.lease = successor  # the hand-off is decided: after an interrupt from here on, `mend` completes it
+        self._give(local_queue, contender, successor)
+        local_queue.passed += 1
+        return contender
+
+    def _give(self, local_queue: LocalQueue, contender: LocalWaiter, lease: CoreLease) -> None:
+        self._access.renewer.replace(lease)
+        local_queue.lease = lease
+        local_queue.called = contender
+        if local_queue.contenders and local_queue.contenders[0] is contender:
+            local_queue.contenders.popleft()
+
+    def mend(self, local_queue: LocalQueue) -> None:
+        """Complete a change of the queue that an interrupt left half done.
+
+        It may call one local waiter too many, so that there are two leaders, but never one too few.
+        """
+        with self._mutex:
+            called = [local_queue.called]
+            first = local_queue.contenders[0] if local_queue.contenders else None
+            if first is not None and first.lease is not None:
+                self._give(local_queue, first, first.lease)
+            lease = local_queue.lease
+            if lease is None or lease.over():
+                self._next_leader(local_queue)
+                local_queue.lease = None
+            called.append(local_queue.called)
+        for contender in called:
+            if contender is not None:
+                contender.event.set()
+
+    def step_aside(self, local_queue: LocalQueue, lease: CoreLease) -> None:
+        """Take a lost lease out of the queue, and make the first local waiter the leader."""
+        with self._mutex:
+            leader = None
+            if local_queue.lease is lease:
+                leader = self._next_leader(local_queue)
+                local_queue.lease = None
+        if leader is not None:
+            leader.event.set()
+
+    def contended(self, lease: CoreLease) -> None:
+        """Note that another client waits for the lease; release the lease if it lingers."""
+        lease.contended = True  # before `local_queue` is read: `_lead` sets that first and reads this afterwards
+        local_queue = lease.local_queue
+        if isinstance(local_queue, LocalQueue):
+            local_queue.contended = True
+            self.end_lingering(local_queue)
+
+    def waiting(self, name: str) -> list[WaiterView]:
+        """Return the local waiters of a name, of whom the store does not know."""
+        now, owner = self._runtime.now(), self._access.owner
+        with self._mutex:
+            here = [
+                each
+                for local_queue in self._queues.values()
+                if local_queue.key[0] == name
+                for each in local_queue.contenders or ()
+            ]
+        return [WaiterView(owner, each.spec.weight, now - each.since, alive=True) for each in here]
+
+    # -- leases that linger --------------------------------------------------------------------------------
+
+    def linger_on(self, lease: CoreLease) -> bool:
+        """Release a lease by letting it linger as a successor; return False if it must be released in the store."""
+        local_queue = lease.local_queue
+        if not isinstance(local_queue, LocalQueue):
+            return False
+        with self._mutex:
+            now = self._runtime.now()
+            if local_queue.lease is not lease or local_queue.contenders or local_queue.contended or self._dismissed:
+                return False
+            ttl, remaining = local_queue.key[1], lease.kept_until - now
+            if lease.token >= lease.last or now >= lease.valid_until or remaining < lease.enough():
+                return False
+            if lease.guarded or remaining * MICROS > ttl or not lease.begin_release():
+                return False
+            successor = lease.successor(ttl, NEVER)
+            successor.lingers_until = now + lease.linger
+            self._access.renewer.replace(successor)
+            local_queue.lease = successor
+        lease.settle(Outcome.RELEASED)
+        self._access.renewer.replaced(successor)
+        if self._access.events is not None:
+            self._access.events.released(lease, Outcome.RELEASED)
+        return True
+
+    def take_up(self, spec: LockSpec, key: LocalQueueKey, owned: list[CoreLease]) -> CoreLease | None:
+        """Take the lease that lingers for a key and return it; None if there is none, or too little of it is left."""
+        with self._mutex:
+            local_queue = self._queues.get(key)
+            if local_queue is None or (lease := local_queue.lease) is None or lease.lingers_until == NEVER:
+                return None
+            now = self._runtime.now()
+            remaining = lease.kept_until - now
+            if now >= lease.lingers_until or remaining < lease.enough() or remaining > spec.max_hold:
+                return None
+            if lease.lost_because or self._dismissed:
+                return None
+            _claim(lease, owned)
+            lease.linger = spec.linger
+            if spec.max_hold == NEVER:
+                return lease
+            lease.ends_at = now + spec.max_hold
+            lease.valid_until = min(lease.kept_until, lease.ends_at)
+        self._access.renewer.replaced(lease)
+        return lease
+
+    async def _go_on(
+        self,
+        local_queue: LocalQueue,
+        spec: LockSpec,
+        key: LocalQueueKey,
+        until: float | None,
+        owned: list[CoreLease],
+        *,
+        wait: bool,
+    ) -> CoreLease | NotGranted:
+        """Take up the lease that lingers; if it cannot be used, release it and acquire another."""
+        lease = self.take_up(spec, key, owned)
+        if lease is not None:
+            return lease
+        lease = self._end_lingering(local_queue, None, owned)
+        if lease is not None:
+            await self._release(lease)
+            owned.remove(lease)
+        return await self.acquire(spec, key, until, owned, wait=wait)
+
+    def end_lingering(self, local_queue: LocalQueue, lease: CoreLease | None = None) -> None:
+        """Release the lease that lingers in this queue, if there is one (only `lease`, if given), in the background."""
+        ended = self._end_lingering(local_queue, lease, [])
+        if ended is not None:
+            self._access.background_releases.add(partial(self._release, ended), ended.name)
+
+    def lingering_leases(self) -> list[CoreLease]:
+        """Return all leases of this client that linger."""
+        with self._mutex:
+            lingering = [local_queue.lingering() for local_queue in self._queues.values()]
+        return [lease for lease in lingering if lease is not None]
+
+    def end_all_lingering(self) -> None:
+        """Release all leases that linger: the notification that another client waits for one may have been missed."""
+        for lease in self.lingering_leases():
+            if isinstance(lease.local_queue, LocalQueue):
+                self.end_lingering(lease.local_queue, lease)
+
+    def _end_lingering(
+        self, local_queue: LocalQueue, only: CoreLease | None, owned: list[CoreLease]
+    ) -> CoreLease | None:
+        with self._mutex:
+            lease = local_queue.lingering()
+            if lease is None or (only is not None and only is not lease):
+                return None
+            _claim(lease, owned)
+            leader = self._next_leader(local_queue)
+            local_queue.lease = None
+        if leader is not None:
+            leader.event.set()
+        return lease
+
+    # -- the end -------------------------------------------------------------------------------------------
+
+    def dismiss(self) -> None:
+        """End local hand-offs, and wake all local waiters, which then see that the client is closed."""
+        with self._mutex:
+            self._dismissed = True
+            waiting = [contender for local_queue in self._queues.values() for contender in local_queue.contenders or ()]
+        for contender in waiting:
+            contender.event.set()
+
+    def wake_all(self, stop: Stop) -> None:
+        """Wake all local waiters that were given `stop`, which then see that it is set."""
+        with self._mutex:
+            waiting = [contender for local_queue in self._queues.values() for contender in local_queue.contenders or ()]
+        for contender in waiting:
+            if contender.spec.stop is stop:
+                contender.event.set()
+
+    def abandon(self) -> None:
+        """End local hand-offs in a forked child. The mutex is replaced: a thread of the parent may have held it."""
+        self._dismissed = True
+        self._mutex = self._runtime.mutex()
+
+    # -- local waiters -------------------------------------------------------------------------------------
+
+    async def _wait_in_queue(
+        self, local_queue: LocalQueue, spec: LockSpec, until: float | None, owned: list[CoreLease], *, wait: bool
+    ) -> CoreLease | NotGranted:
+        """Join the local queue, and wait there to be handed the lease or to become the leader."""
+        contender = LocalWaiter(spec, self._runtime.event(), self._runtime.now(), owned)
+        try:
+            if not self._join(local_queue, contender, wait=wait):
+                return await self._go_on(local_queue, spec, local_queue.key, until, owned, wait=wait)
+            if not wait or not await self._wait_for_call(local_queue, contender, until):
+                return self._not_granted(local_queue, contender.place)
+            if contender.lease is not None:
+                owned.append(contender.lease)
+                return contender.lease
+            if contender.error is None:
+                return await self._lead(local_queue, spec, until, owned, wait=True, contender=contender)
+        except GeneratorExit:  # a coroutine that is closed can no longer await
+            self._abandon_waiter(local_queue, contender)
+            raise
+        except BaseException:
+            if not self._leave_queue(local_queue, contender):
+                await self._runtime.finish(self._decline(local_queue, contender))
+            raise
+        raise StoreUnavailable(str(contender.error)) from contender.error
+
+    def _join(self, local_queue: LocalQueue, contender: LocalWaiter, *, wait: bool) -> bool:
+        """Join the queue (without `wait`, only note the place); False if the queue is over or a lease lingers."""
+        with self._mutex:
+            if self._queues.get(local_queue.key) is not local_queue or local_queue.lingering() is not None:
+                return False
+            if local_queue.contenders is None:
+                local_queue.contenders = deque()
+            if wait:
+                local_queue.contenders.append(contender)
+            else:
+                contender.place = len(local_queue.contenders)
+            return True
+
+    async def _wait_for_call(self, local_queue: LocalQueue, contender: LocalWaiter, until: float | None) -> bool:
+        """Wait until the local waiter is called; return False if its time is up and it has left the queue."""
+        if self._access.events is not None:
+            self._access.events.contended(contender.spec.name)
+        lease = local_queue.lease
+        if until is None and lease is not None and lease.by is self._runtime.mark():
+            refuse_to_wait_for_oneself(self._access, contender.spec)
+        while not contender.is_called():
+            self._access.refuse_to_wait(contender.spec)
+            if not await contender.event.wait(until) and self._leave_queue(local_queue, contender):
+                return False
+        return True
+
+    def _not_granted(self, local_queue: LocalQueue, place: int) -> NotGranted:
+        """Return who holds the name and how many stood before: local waiters, and the leader if nobody holds it."""
+        return NotGranted((self._access.owner,), place) if local_queue.lease else NotGranted((), place + 1)
+
+    def _leave_queue(self, local_queue: LocalQueue, contender: LocalWaiter) -> bool:
+        """Take a local waiter out of the queue; return False if it was called before."""
+        with self._mutex:
+            if contender.is_called():
+                return False
+            if local_queue.contenders and contender in local_queue.contenders:
+                contender.place = local_queue.contenders.index(contender)
+                del local_queue.contenders[contender.place]
+            return True
+
+    def _abandon_waiter(self, local_queue: LocalQueue, contender: LocalWaiter) -> None:
+        if not self._leave_queue(local_queue, contender):
+            if contender.lease is not None:
+                self._access.renewer.drop(contender.lease)  # the lease ends at its ttl
+            elif contender.leads:
+                self._resign(local_queue)
+
+    async def _decline(self, local_queue: LocalQueue, contender: LocalWaiter) -> None:
+        """Give up the lease or the leadership that the local waiter got just as it was interrupted."""
+        if contender.lease is not None:
+            await self._release(contender.lease)
+        elif contender.leads:
+            self._resign(local_queue)
+
+    # -- the leader ----------------------------------------------------------------------------------------
+
+    async def _lead(
+        self,
+        local_queue: LocalQueue,
+        spec: LockSpec,
+        until: float | None,
+        owned: list[CoreLease],
+        *,
+        wait: bool,
+        contender: LocalWaiter | None = None,
+    ) -> CoreLease | NotGranted:
+        """Acquire the lease from the store as the leader of the local queue.
+
+        A leader that waited in the queue comes as `contender`. It reserves a range of tokens, because others are likely
+        to wait again; so does a leader whose lease is to linger. A leader without a `contender` brings a new queue,
+        which is added inside the `try`, where an interrupt of any kind ends it.
+        """
+        attempt = None
+        span = self._access.store.capabilities.span if contender is not None or spec.linger else 1
+        try:
+            if contender is None:
+                with self._mutex:
+                    present = self._queues.setdefault(local_queue.key, local_queue)
+                if present is not local_queue:
+                    return await self.acquire(spec, local_queue.key, until, owned, wait=wait)
+                attempt = Attempt(self._access, spec, until, owned, wait=wait, span=span)
+            else:
+                contender.leads = False  # from here on `_resign` and `_fail`, below, call the next leader
+                attempt = Attempt(self._access, spec, until, owned, wait=wait, span=span)
+                attempt.unanswered_since = max(local_queue.unanswered_since, contender.since)
+            result = await attempt.run()
+            local_queue.unanswered_since = attempt.unanswered_since
+            if not isinstance(result, CoreLease):
+                self._resign(local_queue)
+                return result
+            result.local_queue = local_queue
+            if span > 1:
+                result.linger = spec.linger
+                local_queue.passed, local_queue.since, local_queue.contended = 0, self._runtime.now(), attempt.contended
+                if result.contended or attempt.outrun:  # the notification came before the lease had its local queue
+                    local_queue.contended = True
+            local_queue.lease = result
+            if result.lost_because:
+                self.step_aside(local_queue, result)
+            return result
+        except BaseException as error:
+            self._fail(local_queue, attempt, error)
+            raise
+
+    def _fail(self, local_queue: LocalQueue, attempt: Attempt | None, error: BaseException) -> None:
+        """Call the next leader after an error; fail the local waiters that have waited too long for the store."""
+        if attempt is not None:
+            local_queue.unanswered_since = attempt.unanswered_since
+        if isinstance(error, StoreUnavailable):
+            self._dishearten(local_queue, error)
+        self.mend(local_queue)
+
+    def _dishearten(self, local_queue: LocalQueue, error: StoreUnavailable) -> None:
+        """Fail at once all local waiters that have waited `retry_for` seconds for a store that does not answer.
+
+        Otherwise each of them would become the leader and fail in turn.
+        """
+        late = self._runtime.now() - self._access.retry_for
+        with self._mutex:
+            waiting = local_queue.contenders or deque()
+            given_up = [each for each in waiting if max(each.since, local_queue.unanswered_since) <= late]
+            for each in given_up:
+                waiting.remove(each)
+                each.error = error
+        for each in given_up:
+            each.event.set()
+
+    def _resign(self, local_queue: LocalQueue) -> None:
+        """Call the next leader."""
+        with self._mutex:
+            leader = self._next_leader(local_queue)
+        if leader is not None:
+            leader.event.set()
+
+    def _next_leader(self, local_queue: LocalQueue) -> LocalWaiter | None:
+        """Make the first local waiter the leader and return it; without one, end the queue and return None.
+
+        Call it with the mutex held. The caller sets the leader's event.
+        """
+        if local_queue.contenders:
+            leader = local_queue.contenders[0]
+            leader.leads = True
+            local_queue.called = leader
+            local_queue.contenders.popleft()
+            return leader
+        if self._queues.get(local_queue.key) is local_queue:
+            del self._queues[local_queue.key]
+        return None
+
+    def _may_hand_off(self, local_queue: LocalQueue, lease: CoreLease, spec: LockSpec, now: float) -> bool:
+        remaining = lease.kept_until - now
+        if lease.token >= lease.last or lease.guarded or remaining < lease.enough():
+            return False
+        if remaining > seconds(spec.ttl) or remaining > spec.max_hold:
+            return False  # if the new holder died, the lease would outlive it for longer than its spec allows
+        if not local_queue.contended:
+            return True
+        return local_queue.passed < self._budget.count and now - local_queue.since < self._budget.time
+
+
+def _claim(lease: CoreLease, owned: list[CoreLease]) -> None:
+    """Move a lease that lingers into `owned`; after an interrupt it goes on to linger. Call it with the mutex held."""
+    lingers_until = lease.lingers_until
+    try:
+        lease.lingers_until = NEVER
+        owned.append(lease)
+    except BaseException:
+        if lease in owned:
+            owned.remove(lease)
+        lease.lingers_until = lingers_until
+        raise

@@ -1,0 +1,71 @@
+"""The release of all leases of a client that is closed, for as long as the store answers."""
+
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tenure.core.access import OPENING, StoreAccess
+from tenure.core.lease import CoreLease
+from tenure.outcome import Outcome
+
+if TYPE_CHECKING:
+    from tenure.contracts.runtime import Task
+
+log = logging.getLogger("tenure")
+
+HELPERS = 7
+"""How many tasks or threads help to release the leases of a client that is closed."""
+
+ENOUGH = 100
+"""The least leases for each helper."""
+
+Release = Callable[[CoreLease], Coroutine[Any, Any, Outcome]]
+
+
+@dataclass(slots=True)
+class Closing:
+    """The leases that are left to release while a client is closed."""
+
+    leases: deque[CoreLease]
+    until: float
+    """When to give up, unless the store answers once more."""
+
+
+async def release_all_kept(access: StoreAccess, release: Release, until: float) -> float:
+    """Release all leases, and return by when to end the rest: `until`, or later if the store went on to answer."""
+    kept = access.renewer.kept()
+    closing = Closing(deque(kept), until)
+    helpers: list[Task] = []
+    with contextlib.suppress(RuntimeError):  # the interpreter shuts down: then the caller works alone
+        while len(helpers) < min(HELPERS, len(closing.leases) // ENOUGH):
+            helpers.append(access.runtime.spawn(partial(release_some, access, release, closing), "release"))
+    await release_some(access, release, closing)
+    for helper in helpers:
+        await helper.join(closing.until + OPENING * access.operation_timeout)
+    if left := [lease for lease in kept if lease.outcome in {None, Outcome.UNKNOWN}]:
+        log.warning(
+            "the client was closed while the store did not answer: the lease of %r %s",
+            left[0].title,
+            f"and {len(left) - 1} more end at their ttl" if len(left) > 1 else "ends at its ttl",
+        )
+    return closing.until
+
+
+async def release_some(access: StoreAccess, release: Release, closing: Closing) -> None:
+    """Release one lease after another, for as long as the store answers."""
+    while closing.leases:
+        try:
+            lease = closing.leases.popleft()
+        except IndexError:  # another thread took the last one
+            return
+        outcome = await release(lease)
+        now = access.runtime.now()
+        if outcome is Outcome.UNKNOWN and now >= closing.until:
+            return
+        if outcome is not Outcome.UNKNOWN:
+            with access.mutex:  # and max(): a helper that read the time long ago must not move the deadline back
+                closing.until = max(closing.until, now + 2 * access.operation_timeout)

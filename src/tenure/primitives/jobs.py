@@ -1,0 +1,166 @@
+"""The jobs of a client: what was run, by whom and when; and what an operator may do about them."""
+
+from dataclasses import dataclass
+from datetime import datetime  # noqa: TID251 - a type; no clock is read
+from typing import Any
+
+from tenure.contracts.cells import cell_name
+from tenure.contracts.deadlines import seconds
+from tenure.core.session import Session
+from tenure.errors import UsageError
+from tenure.jobs.record import forget, pause, repeat, unlisted
+from tenure.jobs.windows import instant, schedule
+from tenure.primitives.base import Sessions
+from tenure.primitives.once import escaped
+from tenure.runtimes.threads import drive
+
+
+@dataclass(slots=True, frozen=True)
+class JobRun:
+    """One run of a job that has ended."""
+
+    by: str
+    """The owner of the client that made it."""
+    at: datetime
+    """When it began, by the store's clock, in UTC."""
+    took: float
+    """How long it took, in seconds."""
+    attempt: int
+    """Which attempt of its window it was, from 1 on."""
+    error: str
+    """Its error; "" if it was done."""
+
+
+@dataclass(slots=True, frozen=True)
+class JobView:
+    """A job, as `Client.jobs` shows it."""
+
+    name: str
+    every: str
+    """Its window, as its caller wrote it, or "by key"."""
+    paused: bool
+    running: str
+    """The owner of the run that has begun and not ended; "" if there is none. Its node may have died."""
+    since: datetime | None
+    """When that run began."""
+    done: bool
+    """Whether the last window that began is done."""
+    error: str
+    """The last error of that window."""
+    next: datetime | None
+    """When the next window begins; None for runs by key, and if this machine cannot tell."""
+    runs: tuple[JobRun, ...]
+    """The last 20 runs, the latest last."""
+
+
+def _view(name: str, state: dict[str, Any], now: int) -> JobView:
+    run = state["run"]
+    try:
+        following = None if state["every"] == "by key" else instant(schedule(_readable(state["every"]))[1](now).ends)
+    except UsageError:  # a time zone or an extra that this machine does not have
+        following = None
+    runs = tuple(
+        JobRun(line["by"], instant(line["at"]), seconds(line["took"]), line["attempt"], line["error"])
+        for line in state.get("history", [])
+    )
+    return JobView(
+        name,
+        state["every"],
+        state.get("paused", False),
+        run["by"] if run else "",
+        instant(run["at"]) if run else None,
+        state["done"] is not None,
+        state["error"],
+        following,
+        runs,
+    )
+
+
+def _readable(every: str) -> object:
+    """Return a window from its text."""
+    return float(every.removesuffix(" s")) if every.endswith(" s") else every
+
+
+async def views(session: Session, prefix: str) -> list[JobView]:
+    """Return the jobs of a namespace, by name."""
+    titles: list[str] = (await session.cells.look(cell_name("jobs", prefix, "")))[0] or []
+    found: list[JobView] = []
+    for title in sorted(titles):
+        state, now = await session.cells.look(cell_name("job", prefix, escaped(title)))
+        if state is not None:
+            found.append(_view(title, state, now))
+    return found
+
+
+class _JobBase:
+    def __init__(self, client: Sessions, name: str) -> None:
+        prefix = f"{client.namespace}:" if client.namespace else ""
+        self._client = client
+        self._index = cell_name("jobs", prefix, "")
+        self._cell = cell_name("job", prefix, escaped(name))
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+    async def _pause(self, *, paused: bool) -> bool:
+        cells = self._client.session().cells
+        return bool(await cells.change(self._cell, lambda state, now: pause(state, now, paused=paused)))
+
+    async def _repeat(self, key: str | None) -> bool:
+        cell = self._cell if key is None else f"{self._cell}:{key}"
+        return bool(await self._client.session().cells.change(cell, repeat))
+
+    async def _forget(self, key: str | None) -> bool:
+        cells = self._client.session().cells
+        if key is not None:
+            return bool(await cells.change(f"{self._cell}:{key}", forget))
+        known = bool(await cells.change(self._cell, forget))
+        await cells.change(self._index, lambda state, now: unlisted(state, now, title=self.name))
+        return known
+
+
+class Job(_JobBase):
+    """What an operator does with a job of a `Client`. Made by `Client.job`.
+
+    Each method returns whether the job is known, and raises StoreError if the store did not answer.
+    """
+
+    def pause(self) -> bool:
+        """Let no run begin until `resume`; a run that has begun goes on."""
+        return drive(self._pause(paused=True))
+
+    def resume(self) -> bool:
+        """Let runs begin again."""
+        return drive(self._pause(paused=False))
+
+    def repeat(self, key: str | None = None) -> bool:
+        """Let the next call run the job in the present window, though it is done or has no attempt left.
+
+        A run by key is repeated only if its `key` is given.
+        """
+        return drive(self._repeat(key))
+
+    def forget(self, key: str | None = None) -> bool:
+        """Remove the record of the job: the next call runs it. With `key`, remove only the record of that key."""
+        return drive(self._forget(key))
+
+
+class AsyncJob(_JobBase):
+    """What an operator does with a job of an `AsyncClient`, as `Job`. Made by `AsyncClient.job`."""
+
+    async def pause(self) -> bool:
+        """Let no run begin until `resume`."""
+        return await self._pause(paused=True)
+
+    async def resume(self) -> bool:
+        """Let runs begin again."""
+        return await self._pause(paused=False)
+
+    async def repeat(self, key: str | None = None) -> bool:
+        """Let the next call run the job again, in the present window or for `key`."""
+        return await self._repeat(key)
+
+    async def forget(self, key: str | None = None) -> bool:
+        """Remove the record of the job, or of one key."""
+        return await self._forget(key)

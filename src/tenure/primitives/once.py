@@ -1,0 +1,264 @@
+"""A job that runs once in a window, or once for a key, over all nodes."""
+
+import functools
+import inspect
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from datetime import datetime  # noqa: TID251 - a type; no clock is read
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from tenure.contracts.cells import cell_name
+from tenure.contracts.deadlines import micros, seconds
+from tenure.contracts.limits import (
+    BUSY,
+    SKIP,
+    WAIT,
+    check_count,
+    check_duration,
+    check_name,
+    check_number,
+    check_timeout,
+    check_ttl,
+)
+from tenure.core.lease import CoreLease
+from tenure.errors import JobNotDone, LeaseLost, StoreError, UsageError
+from tenure.escaping import shown
+from tenure.jobs.once import Begun, JobSpec, Once, Verdict
+from tenure.jobs.record import ERROR_LENGTH, SUPERSEDED, JobRules, JobStatus
+from tenure.jobs.windows import instant, schedule
+from tenure.primitives.base import Sessions
+from tenure.primitives.decorating import refuse_generator, title_of
+from tenure.runtimes.threads import drive
+
+if TYPE_CHECKING:
+    from tenure.contracts.store import Capabilities
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MOST_ATTEMPTS = 1000
+
+WHEN = 'window="hourly" (or "daily", seconds, a cron expression) or key="..."'
+"""The two options of which a job needs one, in the words of Python. The command line replaces them by its own."""
+
+
+@dataclass(slots=True, frozen=True)
+class OnceResult(Generic[R]):
+    """What became of one call of a job."""
+
+    status: JobStatus
+    """RAN: this call ran it. DONE: it was done before. RUNNING: another node runs it. FAILED: an attempt has failed,
+    and there is none left or the next has to wait. OVER: the next window has begun. PAUSED: an operator paused it."""
+    by: str = ""
+    """The owner of the run that this is about, as in `Client(owner=...)`."""
+    at: datetime | None = None
+    """When that run began, by the store's clock, in UTC."""
+    took: float | None = None
+    """How long it took, in seconds, if it has ended."""
+    attempts: int = 0
+    """How many runs have begun in this window, this one included."""
+    error: str = ""
+    """The last error, as text."""
+    window: str = ""
+    """The beginning of the window, as text; "" for a run by key."""
+    value: R | None = None
+    """What the function returned, if this call ran it."""
+
+    @property
+    def ran(self) -> bool:
+        """Whether this call ran the function."""
+        return self.status is JobStatus.RAN
+
+    def check(self) -> None:
+        """Raise JobNotDone unless the job is done, by this call or before."""
+        if self.status not in (JobStatus.RAN, JobStatus.DONE):
+            what = f": {shown(self.error)}" if self.error else f", by {shown(self.by)}" if self.by else ""
+            raise JobNotDone(f"the job is not done: {self.status} after {self.attempts} attempts{what}")
+
+
+def job_spec(
+    client: Sessions,
+    able: "Capabilities",
+    job: str,
+    *,
+    window: object,
+    key: str | None,
+    attempts: int,
+    at_least: float,
+    busy: str | None,
+    ttl: float,
+    timeout: float | None,
+    max_waiters: int | None,
+    keep: float | None,
+) -> JobSpec:
+    """Check the options of a job. Raises UsageError if one is wrong."""
+    if (window is None) == (key is None):
+        raise UsageError(f"a job runs once in each window or once for a key: give either {WHEN}")
+    if busy is None:
+        busy = SKIP if key is None else WAIT
+    if busy not in BUSY:
+        raise UsageError(f"busy must be one of {', '.join(map(repr, BUSY))}, not {busy!r}")
+    if keep is not None and key is None:
+        raise UsageError("keep is for a run by key: the record of a window is kept until the job is forgotten")
+    every, found = ("by key", None) if window is None else schedule(window)
+    prefix = f"{client.namespace}:" if client.namespace else ""
+    record, of_key = escaped(job), "" if key is None else f":{check_name(key, 'a key')}"
+    rules = JobRules(
+        check_number(attempts, "attempts", MOST_ATTEMPTS),
+        micros(check_duration(at_least, "at_least")),
+        0 if keep is None else micros(check_duration(keep, "keep", 1.0)),
+        every,
+    )
+    return JobSpec(
+        job,
+        cell_name("job", prefix, record + of_key),
+        check_name(f"{prefix}job:{record}{of_key}", "a job with its namespace and key"),
+        cell_name("job", prefix, record),
+        cell_name("jobs", prefix, ""),
+        found,
+        rules,
+        busy,
+        micros(check_ttl(ttl, able)),
+        check_timeout(timeout),
+        None if max_waiters is None else check_count(max_waiters, "max_waiters"),
+    )
+
+
+def escaped(job: str) -> str:
+    """Return the name of a job as it stands in a cell's name: its colons are escaped, as a key may follow one."""
+    return check_name(job, "the name of a job").replace("%", "%25").replace(":", "%3A")
+
+
+class _OnceBase:
+    def __init__(self, client: Sessions, spec: JobSpec) -> None:
+        self._client = client
+        self.spec = spec
+        """The job as its caller described it, checked."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.spec.title!r} {self.spec.rules.every}>"
+
+    def _result(self, once: Once, verdict: Verdict) -> OnceResult[Any]:
+        at, took = verdict.get("at"), verdict.get("took")
+        return OnceResult(
+            JobStatus(verdict["status"]),
+            verdict.get("by", ""),
+            None if at is None else instant(at),
+            None if took is None else seconds(took),
+            verdict["attempts"],
+            verdict["error"],
+            "" if self.spec.schedule is None else once.window.name,
+        )
+
+    def _ran(self, once: Once, begun: Begun, verdict: Verdict, value: R) -> OnceResult[R]:
+        if verdict["status"] == SUPERSEDED:
+            raise LeaseLost(
+                f"the job {self.spec.title!r} has run here, but its lease was lost meanwhile and another attempt "
+                "began: this run is not the one that is done. Give it a longer ttl."
+            )
+        return replace(
+            self._result(
+                once, {"by": begun.run.by, "at": begun.at, "attempts": begun.attempts, "error": "", **verdict}
+            ),
+            value=value,
+        )
+
+
+async def _note_failure(once: Once, begun: Begun, error: BaseException) -> None:
+    """Note that a function has failed; if the store does not answer, the error says so."""
+    try:
+        await once.finish(begun, f"{type(error).__name__}: {error}"[:ERROR_LENGTH])
+    except StoreError as failure:
+        error.add_note(f"the store did not note this failure of the job: {failure}")
+
+
+async def _note_success(once: Once, begun: Begun) -> Verdict:
+    """Note that a function has returned."""
+    try:
+        return await once.finish(begun, None)
+    except StoreError as failure:
+        failure.add_note("the job has run to its end, but the store did not note that: it may run again")
+        raise
+
+
+class OnceJob(_OnceBase):
+    """A job of a `Client`: call `run`, or use it as a decorator. Made by `Client.once`."""
+
+    def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> OnceResult[R]:
+        """Run `function(*args, **kwargs)`, unless it was done in this window (or for this key) or is running.
+
+        An error of the function is noted, and raised again. Raises LockTimeout if the job is busy and was made with
+        busy="raise", or busy="wait" and a timeout; StoreError if the store did not answer; LeaseLost if the function
+        has returned, but another attempt had begun because this one's lease was lost.
+        """
+        session = self._client.session()
+        once, owned = Once(session, self.spec), list[CoreLease]()
+        try:
+            begun = drive(once.begin(owned))
+            if not isinstance(begun, Begun):
+                return self._result(once, begun)
+            try:
+                value = function(*args, **kwargs)
+            except BaseException as error:
+                drive(_note_failure(once, begun, error))
+                raise
+            return self._ran(once, begun, drive(_note_success(once, begun)), value)
+        except BaseException:
+            drive(session.give_back(owned))
+            raise
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, OnceResult[R]]:
+        """Have every call of `function` run once in a window; it returns a OnceResult."""
+        refuse_generator(function, "run")
+        if inspect.iscoroutinefunction(function):
+            raise UsageError(f"{title_of(function)} is async: decorate it with a job of an AsyncClient")
+
+        @functools.wraps(function)
+        def once(*args: P.args, **kwargs: P.kwargs) -> OnceResult[R]:
+            return self.run(function, *args, **kwargs)
+
+        return once
+
+
+class AsyncOnceJob(_OnceBase):
+    """A job of an `AsyncClient`: await `run`, or use it as a decorator. Made by `AsyncClient.once`."""
+
+    async def run(
+        self, function: Callable[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs
+    ) -> OnceResult[R]:
+        """Await `function(*args, **kwargs)`, unless it was done in this window or is running. As `OnceJob.run`."""
+        session = self._client.session()
+        once, owned = Once(session, self.spec), list[CoreLease]()
+        finish = session.runtime.finish
+        try:
+            begun = await once.begin(owned)
+            if not isinstance(begun, Begun):
+                return self._result(once, begun)
+            try:
+                value = await function(*args, **kwargs)
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                await finish(_note_failure(once, begun, error))
+                raise
+            return self._ran(once, begun, await finish(_note_success(once, begun)), value)
+        except GeneratorExit:
+            session.drop(owned)
+            raise
+        except BaseException:
+            await finish(session.give_back(owned))
+            raise
+
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]]
+    ) -> Callable[P, Coroutine[Any, Any, OnceResult[R]]]:
+        """Have every call of the async `function` run once in a window; it returns a OnceResult."""
+        refuse_generator(function, "run")
+        if not inspect.iscoroutinefunction(function):
+            raise UsageError(f"{title_of(function)} is not async: decorate it with a job of a Client")
+
+        @functools.wraps(function)
+        async def once(*args: P.args, **kwargs: P.kwargs) -> OnceResult[R]:
+            return await self.run(function, *args, **kwargs)
+
+        return once

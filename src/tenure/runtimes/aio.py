@@ -1,0 +1,219 @@
+"""The runtime of asyncio: run the protocol in an event loop, which awaits its coroutines natively."""
+
+import asyncio
+import contextlib
+import logging
+import weakref
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any, TypeVar
+
+from tenure.contracts.runtime import Datagrams
+from tenure.runtimes import clocks
+from tenure.runtimes.real import DATAGRAM, RealWorld
+
+T = TypeVar("T")
+
+log = logging.getLogger("tenure")
+
+
+def mark() -> object:
+    """Return an object of the calling task alone, which does not keep the task alive; None outside a task."""
+    task = asyncio.current_task()
+    return None if task is None else weakref.ref(task)
+
+
+class LoopEvent:
+    """A flag of one event loop whose wait ends at an instant of the steady clock."""
+
+    __slots__ = ("_loop", "_raised", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start lowered."""
+        self._loop = loop
+        self._raised = False
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def set(self) -> None:
+        """Raise the flag and wake all waiters. Call it only in the thread of the loop."""
+        self._raised = True
+        for future in self._waiting:
+            _wake(future)
+
+    def clear(self) -> None:
+        """Lower the flag."""
+        self._raised = False
+
+    def is_set(self) -> bool:
+        """Tell whether the flag is raised."""
+        return self._raised
+
+    async def wait(self, until: float | None) -> bool:
+        """Wait for the flag until a steady instant."""
+        if self._raised:
+            return True
+        future: asyncio.Future[None] = self._loop.create_future()
+        timer = None
+        if until is not None:
+            timer = self._loop.call_later(max(0.0, until - clocks.steady()), _wake, future)
+        self._waiting.add(future)
+        try:
+            await future
+        finally:
+            self._waiting.discard(future)
+            if timer is not None:
+                timer.cancel()
+        return self._raised
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class LoopTask:
+    """An asyncio task that the protocol spawned."""
+
+    __slots__ = ("_task",)
+
+    def __init__(self, task: asyncio.Task[None]) -> None:
+        """Wrap a task."""
+        self._task = task
+
+    def ended(self) -> bool:
+        """Tell whether the task has ended."""
+        return self._task.done()
+
+    async def join(self, until: float | None) -> bool:
+        """Wait for the task's end until a steady instant."""
+        if self._task is not asyncio.current_task() and not self._task.done():
+            timeout = None if until is None else max(0.0, until - clocks.steady())
+            await asyncio.wait({self._task}, timeout=timeout)
+        return self._task.done()
+
+
+class AsyncioRuntime(RealWorld):
+    """The runtime of `tenure.AsyncClient`, bound to the loop that runs when it is made."""
+
+    form = "asyncio"
+    goes_on = True
+
+    def __init__(self) -> None:
+        """Bind to the running loop. Raises RuntimeError if no loop runs."""
+        super().__init__()
+        self.loop = asyncio.get_running_loop()
+        self._spawned: set[asyncio.Task[Any]] = set()
+        self._unfinished: set[asyncio.Task[Any]] = set()
+
+    def is_current(self) -> bool:
+        """Tell whether the running loop is this runtime's."""
+        return asyncio.get_running_loop() is self.loop
+
+    def caller(self) -> tuple[object, str]:
+        """Return this task and its name; outside a task, the loop."""
+        task = asyncio.current_task()
+        return (self.loop, "event loop") if task is None else (task, task.get_name())
+
+    def mark(self) -> object:
+        """Return an object of the calling task alone; None outside a task."""
+        return mark()
+
+    def mutex(self) -> AbstractContextManager[Any]:
+        """Return a mutex that does nothing: in one loop, code that does not await cannot be interrupted."""
+        return nullcontext()
+
+    def event(self) -> LoopEvent:
+        """Make a lowered flag."""
+        return LoopEvent(self.loop)
+
+    async def sleep(self, seconds: float) -> None:
+        """Suspend this task for a number of seconds."""
+        await asyncio.sleep(max(0.0, seconds))
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> LoopTask:
+        """Run `work()` as a task, and keep a strong reference to the task."""
+        return LoopTask(self._start(work(), f"tenure-{name}", self._spawned))
+
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await `work` as a task that a cancellation of the caller does not reach."""
+        return await asyncio.shield(self._start(work, "tenure-finish", self._unfinished))
+
+    async def race(
+        self,
+        works: Sequence[Coroutine[Any, Any, T] | None],
+        results: list[T | Exception | None],
+        least: int,
+        enough: Callable[[], bool],
+    ) -> None:
+        """Run each work as a task; `settle` waits for the tasks that have not ended when `enough()` is true."""
+        decided: asyncio.Future[None] = self.loop.create_future()
+        begun = [(place, work) for place, work in enumerate(works) if work is not None]
+        ended = 0
+
+        def end(place: int, task: asyncio.Task[T]) -> None:
+            nonlocal ended
+            ended += 1
+            error = asyncio.InvalidStateError("cancelled") if task.cancelled() else task.exception()
+            results[place] = error if isinstance(error, Exception) else None if error else task.result()
+            if not decided.done() and (ended == len(begun) or (ended >= least and enough())):
+                decided.set_result(None)
+
+        for place, work in begun:
+            self._start(work, "tenure-race", self._unfinished, partial(end, place))
+        if begun:
+            await decided
+
+    async def settle(self, until: float) -> None:
+        """Wait for the tasks that `finish` and `race` left behind, until a steady instant."""
+        current = asyncio.current_task()
+        if others := {task for task in self._unfinished if task is not current}:
+            await asyncio.wait(others, timeout=max(0.0, until - clocks.steady()))
+
+    def _start(
+        self,
+        work: Coroutine[Any, Any, T],
+        name: str,
+        group: set[asyncio.Task[Any]],
+        hear: Callable[[asyncio.Task[T]], None] | None = None,
+    ) -> asyncio.Task[T]:
+        """Start a task that is in `group` until its end; then call `hear` with the task."""
+        if self.loop.is_closed():
+            work.close()
+            message = "the event loop of this AsyncClient is closed: make a client in each loop"
+            raise RuntimeError(message)
+        task = self.loop.create_task(work, name=name)
+        group.add(task)
+        task.add_done_callback(group.discard)
+        task.add_done_callback(hear or _report)
+        return task
+
+    def post(self, action: Callable[[], None]) -> bool:
+        """Run `action` in the loop's thread, from any thread."""
+        try:
+            self.loop.call_soon_threadsafe(action)
+        except RuntimeError:
+            return False
+        return True
+
+    def listen(self, source: Datagrams, receive: Callable[[bytes], None]) -> Callable[[], None]:
+        """Receive in the loop until stopped."""
+        descriptor = source.fileno()
+
+        def readable() -> None:
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    receive(source.recv(DATAGRAM))
+
+        self.loop.add_reader(descriptor, readable)
+
+        def close() -> None:
+            if not self.loop.is_closed():
+                self.loop.remove_reader(descriptor)
+
+        return close
+
+
+def _report(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.debug("%s ended by %r", task.get_name(), error)

@@ -1,0 +1,1 @@
+"""The stores: one module or package per store, each of which meets the contract in `tenure.contracts.store`."""

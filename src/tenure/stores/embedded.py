@@ -1,0 +1,49 @@
+"""The mapping from URLs to the stores without a server: a lock file, or a table in this process."""
+
+from pathlib import Path
+from urllib.parse import SplitResult, unquote
+
+from tenure.contracts.store import StoreSource
+from tenure.errors import UsageError
+from tenure.posix import require_posix
+
+SERVERS = "use a server, as redis://, etcd:// or zookeeper://, or memory:// for the threads of one process"
+
+
+def memory_url_source(parts: SplitResult) -> StoreSource:
+    """Return the source of stores on the table of a `memory://` URL."""
+    from tenure.stores.memory import memory_source, shared_table
+
+    _refuse_extras(parts)
+    name = parts.netloc + parts.path
+    return memory_source(shared_table(name), f"memory://{name}")
+
+
+def sqlite_url_source(parts: SplitResult) -> StoreSource:
+    """Return the source of stores on the lock file of a URL. Raises UsageError if the URL can't be understood."""
+    from tenure.stores.sqlite import sqlite_source
+
+    _refuse_extras(parts)
+    require_posix("a lock file (sqlite://)", SERVERS)
+    if parts.netloc or not parts.path.strip("/"):
+        message = "a lock file must be given as sqlite:///absolute/path, sqlite:///~/path or sqlite:relative/path"
+        raise UsageError(message)
+    path = unquote(parts.path)
+    if "\0" in path:
+        message = "the path of the lock file contains a NUL character; give another path"
+        raise UsageError(message)
+    if path.startswith("/~"):
+        try:
+            return sqlite_source(Path(path[1:]).expanduser())
+        except RuntimeError:
+            message = f"the home folder in {path[1:]!r} is not known; write sqlite:///~/path or an absolute path"
+            raise UsageError(message) from None
+    if path.startswith("/"):
+        return sqlite_source(Path("/" + path.lstrip("/")))
+    return sqlite_source(Path(path).absolute())
+
+
+def _refuse_extras(parts: SplitResult) -> None:
+    if parts.query or parts.fragment:
+        message = f"a {parts.scheme}: URL takes no options after `?` or `#`; escape these characters in a path"
+        raise UsageError(message)

@@ -1,0 +1,259 @@
+"""The transactions that change the entries of names in etcd: joins, withdrawals and all other changes.
+
+*A late join.* A server may carry out a join after its client has given the request up. So a client that gives up a join
+without a reply writes a tombstone, and every join checks that its key has none. A client that repeats the request joins
+under another key.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+from tenure.contracts.runtime import Runtime
+from tenure.errors import StoreUnavailable
+from tenure.stores.etcd import requests
+from tenure.stores.etcd.contender_keys import ContenderKey, ContenderKeys, Place
+from tenure.stores.etcd.errors import LeaseGone
+from tenure.stores.etcd.gateway import Gateway
+from tenure.stores.etcd.keys import LAST, TOMBSTONE, Keys, Seen, number, read_value, written
+from tenure.stores.etcd.link import Said
+from tenure.stores.etcd.reads import EtcdReads
+from tenure.stores.etcd.session import EtcdSession, EtcdSessions
+from tenure.stores.ordered.entries import Entry, Kind, Listing, Record
+
+LATE = 30
+"""For how many seconds a tombstone refuses a join that was given up."""
+
+SLOW = 1.0
+"""The duration of a change, in seconds, after which the lease of a PLACEHOLDER entry is renewed once."""
+
+
+class EtcdChanges:
+    """The changes of one client."""
+
+    def __init__(
+        self, runtime: Runtime, gateway: Gateway, keys: Keys, sessions: EtcdSessions, reads: EtcdReads
+    ) -> None:
+        """Send the changes by `gateway`, in the current session of `sessions`."""
+        self._runtime = runtime
+        self._gateway = gateway
+        self._keys = keys
+        self._sessions = sessions
+        self._reads = reads
+        self._contender_keys = ContenderKeys()
+
+    def forget_session(self, session: str) -> None:
+        """Forget the keys of an ended session."""
+        self._contender_keys.forget(session)
+
+    def key_of(self, name: str, request_id: str) -> str:
+        """Return the key of a contender; a key that does not exist if the request has none."""
+        key = self._contender_keys.find((name, request_id))
+        return self._keys.of(name, key.tail if key is not None else Kind.CONTENDER + request_id)
+
+    # -- joining -------------------------------------------------------------------------------------------
+
+    async def join(self, name: str, record: Record, until: float) -> tuple[Entry, Listing]:
+        """Add a contender, unless this session has one of this request; return its entry and a listing with it."""
+        place = name, record.request_id
+        value = written(record, self._runtime.wall()).packed()
+        while True:
+            session = await self._sessions.ensure(until)
+            await self._sessions.prove(until)
+            if self._sessions.current is not session:
+                continue
+            key = self._contender_keys.take(place, session.name)
+            try:
+                listing = await self._try_to_join(session, place, key, value, until, last=record.capacity > 1)
+            except LeaseGone:
+                self._sessions.end(session)
+                continue
+            mine = _contenders(listing, record.request_id)
+            strays = [entry for entry in mine if entry.key != key.tail]
+            if strays:  # of an earlier session
+                await self._change(name, strays, [], until)
+            elif mine:
+                mine[0].contender_key = key
+                return mine[0], listing
+            elif not self._contender_keys.drop(place, key):
+                raise StoreUnavailable(f"the request for {name!r} was withdrawn while it was under way: try again")
+
+    async def _try_to_join(
+        self, session: EtcdSession, place: Place, key: ContenderKey, value: str, until: float, *, last: bool = False
+    ) -> Listing:
+        """Add a contender if its key neither exists nor has a tombstone, and list the name.
+
+        `last` writes the key `z`, too. It tells the holder of a lost lease that a later contender came and went. If all
+        contenders before that holder are gone, as those of a lock, then whoever is there came later, and the key would
+        tell nothing.
+        """
+        name, _ = place
+        contender = self._keys.of(name, key.tail)
+        list_it = {"request_range": requests.list_all(self._keys.of(name, ""))}
+        body = requests.transaction(
+            [requests.created(contender, 0), requests.created(self._keys.of(name, TOMBSTONE + key.tail), 0)],
+            [
+                requests.put(contender, value, session.lease),
+                *([requests.put(self._keys.of(name, LAST), "", session.lease)] if last else []),
+                list_it,
+            ],
+            [list_it],
+        )
+        unsure = list[str]()
+        said = await self._gateway.exchange("kv/txn", body, until, on_unsure=partial(unsure.append, "now"))
+        if not unsure:
+            self._contender_keys.settle(place, key)
+        return self._reads.listing(said, said["responses"][-1]["response_range"])
+
+    async def withdraw_join(self, name: str, request_id: str, entry: Entry | None, until: float) -> bool:
+        """Remove the contender of a request, and prevent a late join; return whether the contender was there."""
+        key = self._contender_keys.find((name, request_id))
+        if entry is not None:
+            if key is not None and key.tail != entry.key:  # the entry is of an earlier session
+                await self._remove_key(name, request_id, key, until)
+            return await self._remove_entry(name, entry, until)
+        if key is not None:
+            return await self._remove_key(name, request_id, key, until)
+        mine = _contenders(await self._reads.look(name, until), request_id)
+        return bool(mine) and await self._change(name, mine, [], until)
+
+    async def _remove_entry(self, name: str, entry: Entry, until: float) -> bool:
+        """Remove a contender if its key is still the one of its position: another contender may have the key by now."""
+        key = self._own(name, entry)
+        others = [requests.delete(self._keys.of(name, Kind.LIGHT + entry.request_id))]
+        others += await self._tombstone(name, key, until)
+        contender = self._keys.of(name, entry.key)
+        steps = [requests.delete(contender), *others, *self._remove_last(name, entry)]
+        body = requests.transaction([requests.created(contender, entry.position)], steps, others)
+        removed = bool((await self._gateway.exchange("kv/txn", body, until, again=False)).get("succeeded"))
+        if key is not None and removed:
+            self._contender_keys.give_back((name, entry.request_id), key)
+        elif key is not None and key.copies:
+            self._contender_keys.drop((name, entry.request_id), key)
+        return removed
+
+    async def _remove_key(self, name: str, request_id: str, key: ContenderKey, until: float) -> bool:
+        """Remove the contender with a key, whose position is not known."""
+        key.retired = True
+        tails = key.tail, Kind.LIGHT + request_id
+        steps = [requests.delete(self._keys.of(name, tail)) for tail in tails]
+        steps += await self._tombstone(name, key, until)
+        said = await self._gateway.exchange("kv/txn", requests.transaction([], steps), until, again=False)
+        self._contender_keys.drop((name, request_id), key)
+        return number(said["responses"][0]["response_delete_range"], "deleted") > 0
+
+    async def _tombstone(self, name: str, key: ContenderKey | None, until: float) -> list[Said]:
+        """Return the step that writes a tombstone, if a copy of the join may still arrive."""
+        if key is None or not key.copies:
+            return []
+        lease = await self._sessions.grant(LATE, until)
+        return [requests.put(self._keys.of(name, TOMBSTONE + key.tail), "", lease)]
+
+    def _remove_last(self, name: str, entry: Entry) -> list[Said]:
+        """Return the step that removes the key `z` of the last join, if no contender exists but this one."""
+        if entry.capacity == 1:
+            return []
+        alone = requests.all_created(self._keys.of(name, Kind.CONTENDER), entry.position)
+        return [requests.nested(requests.transaction([alone], [requests.delete(self._keys.of(name, LAST))]))]
+
+    # -- changing ------------------------------------------------------------------------------------------
+
+    async def change(
+        self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None = None
+    ) -> bool:
+        """Remove and add entries in one step; False if one was gone. More than fifty removals take several steps."""
+        while len(remove) > requests.LARGEST:
+            if not await self._change(name, remove[: requests.LARGEST], [], until, beside):
+                return False
+            remove = remove[requests.LARGEST :]
+        return await self._change(name, remove, add, until, beside)
+
+    async def _change(
+        self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None = None
+    ) -> bool:
+        began = self._runtime.now()
+        session = self._sessions.current
+        replaced = {record.kind + record.request_id for record in add}  # a transaction may not write a key twice
+        steps = [requests.delete(self._keys.of(name, entry.key)) for entry in remove if entry.key not in replaced]
+        for entry in remove:
+            if entry.kind is Kind.CONTENDER:
+                steps.append(requests.delete(self._keys.of(name, Kind.LIGHT + entry.request_id)))
+                steps += await self._tombstone(name, self._own(name, entry), until)
+        leases = [await self._lease_for(record, session, until) for record in add]
+        steps += [self._put(name, record, lease) for record, lease in zip(add, leases, strict=True)]
+        gone = [entry for entry in remove if entry.kind is Kind.CONTENDER]
+        if len(gone) == 1 and all(record.kind is not Kind.CONTENDER for record in add):
+            steps += self._remove_last(name, gone[0])
+        there = [*remove, beside] if beside is not None else remove
+        compares = [requests.created(self._keys.of(name, entry.key), entry.position) for entry in there]
+        try:
+            said = await self._gateway.exchange("kv/txn", requests.transaction(compares, steps), until, again=False)
+        except LeaseGone:
+            raise self._ended(session) from None
+        if not said.get("succeeded"):
+            return False
+        for entry in gone:
+            if (key := self._own(name, entry)) is not None:
+                self._contender_keys.give_back((name, entry.request_id), key)
+        if self._runtime.now() - began > SLOW:
+            await self._count_anew(add, leases, until)
+        return True
+
+    def _own(self, name: str, entry: Entry) -> ContenderKey | None:
+        """Return the key of an entry if the contender is one of this client."""
+        key = self._contender_keys.find((name, entry.request_id))
+        return key if key is not None and key.tail == entry.key else None
+
+    def _put(self, name: str, record: Record, lease: int) -> Said:
+        value = written(record, self._runtime.wall()).packed()
+        return requests.put(self._keys.of(name, record.kind + record.request_id), value, lease)
+
+    async def _lease_for(self, record: Record, session: EtcdSession | None, until: float) -> int:
+        """Return the etcd lease for an entry; 0 for none."""
+        if record.kind is Kind.SIZE:
+            return 0
+        if record.kind is Kind.PLACEHOLDER:  # its lease begins before the change, so the clients count the end
+            return await self._sessions.grant(math.ceil(record.counts_for) + 1, until)
+        if session is None:
+            raise StoreUnavailable("this client's session at etcd has ended: try again, which begins a new one")
+        if record.kind is Kind.BLOCK:
+            return await self._sessions.block_lease(session, record.counts_for, until)
+        return session.lease
+
+    async def _count_anew(self, add: Sequence[Record], leases: Sequence[int], until: float) -> None:
+        for record, lease in zip(add, leases, strict=True):
+            if record.kind is Kind.PLACEHOLDER:
+                await self._gateway.exchange("lease/keepalive", {"ID": str(lease)}, until)
+
+    def _ended(self, session: EtcdSession | None) -> StoreUnavailable:
+        """End the session, one of whose leases is gone, and return the error to raise."""
+        if session is not None:
+            self._sessions.end(session)
+        return StoreUnavailable("this client's session at etcd has ended: try again, which begins a new one")
+
+    async def rewrite(self, name: str, entry: Entry, text: str, until: float) -> bool:
+        """Change the text of an entry and wake its watchers; return False if the entry is gone."""
+        [kv] = await self._reads.read([(name, entry)], until)
+        if kv is None:
+            return False
+        value = read_value(kv)
+        value.text = text
+        key = self._keys.of(name, entry.key)
+        body = requests.transaction([requests.created(key, entry.position)], [requests.rewrite(key, value.packed())])
+        return bool((await self._gateway.exchange("kv/txn", body, until)).get("succeeded"))
+
+    async def stir(self, name: str, entries: Sequence[Entry], until: float) -> None:
+        """Wake the watchers of these entries."""
+        for start in range(0, len(entries), requests.LARGEST):
+            piece = entries[start : start + requests.LARGEST]
+            steps = [requests.touch_if_there(self._keys.of(name, entry.key), entry.position) for entry in piece]
+            await self._gateway.exchange("kv/txn", requests.transaction([], steps), until)
+
+
+def _contenders(listing: Listing, request_id: str) -> list[Seen]:
+    """Return the contenders of a request."""
+    return [
+        entry
+        for entry in listing.entries
+        if isinstance(entry, Seen) and entry.kind is Kind.CONTENDER and entry.request_id == request_id
+    ]

@@ -1,0 +1,119 @@
+"""The directory in etcd: one client's session, its messages to other sessions, and its operations on entries.
+
+An entry is a key. The revision at which the key was created is its order and its position. One transaction adds an
+entry and lists the name, so a join takes one round trip. `keys.py` lists the keys. `changes.py` has the transactions
+that change entries, `reads.py` the reads, `lifetimes.py` the time that is left to entries, and `entry_watches.py` the
+watches of waiters.
+"""
+
+from tenure.contracts.runtime import Runtime
+from tenure.guard import Guard
+from tenure.stores.etcd import requests
+from tenure.stores.etcd.cells import EtcdCells
+from tenure.stores.etcd.changes import EtcdChanges
+from tenure.stores.etcd.entry_watches import EtcdEntryWatches
+from tenure.stores.etcd.errors import LeaseGone
+from tenure.stores.etcd.gateway import Gateway
+from tenure.stores.etcd.keys import Keys
+from tenure.stores.etcd.lifetimes import EtcdLifetimes
+from tenure.stores.etcd.link import EtcdLink
+from tenure.stores.etcd.options import EtcdDeployment
+from tenure.stores.etcd.reads import EtcdReads
+from tenure.stores.etcd.session import EtcdSessions
+from tenure.stores.etcd.watch_streams import EtcdWatches
+from tenure.stores.ordered.directory import Watcher
+from tenure.stores.ordered.tokens import position_of
+
+CLOSING = 2.0
+"""The longest that the end of a session may take at the server, in seconds."""
+
+
+class EtcdDirectory:
+    """One client's session in etcd, and its view of all entries."""
+
+    def __init__(self, runtime: Runtime, deployment: EtcdDeployment, link: EtcdLink) -> None:
+        """Prepare the directory; nothing is connected yet. `link` must be made for the same runtime.
+
+        The operations on entries are bound methods of the parts, so that no operation costs a further Python call.
+        """
+        self._runtime = runtime
+        gateway = self._gateway = Gateway(runtime, deployment, link)
+        keys = self._keys = Keys(deployment.prefix)
+        watches = EtcdWatches(runtime, gateway)
+        sessions = EtcdSessions(runtime, watches, keys, deployment.session_timeout, self._forget)
+        reads = EtcdReads(runtime, gateway, keys, sessions)
+        changes = EtcdChanges(runtime, gateway, keys, sessions, reads)
+        self.cells = EtcdCells(runtime, gateway, keys)
+        self._sessions = sessions
+        self._changes = changes
+        self._entry_watches = EtcdEntryWatches(runtime, keys, watches, sessions)
+        self.join = changes.join
+        self.withdraw_join = changes.withdraw_join
+        self.change = changes.change
+        self.rewrite = changes.rewrite
+        self.stir = changes.stir
+        self.look = reads.look
+        self.look_at_all = reads.look_at_all
+        self.details = reads.details
+        self.check = reads.check
+        self.names = reads.names
+        self.remains = EtcdLifetimes(runtime, gateway, reads, changes).remains
+        self.watch = self._entry_watches.watch
+
+    @property
+    def trust(self) -> float:
+        """For how many seconds after the request of a proof the entries of the session certainly stay."""
+        return self._sessions.trust
+
+    @property
+    def proved_at(self) -> float:
+        """The local instant at which the last proof of this session was requested."""
+        return self._sessions.proved_at
+
+    def session(self) -> str:
+        """Return the address of the session for messages: the id of its lease, as etcdctl shows it."""
+        session = self._sessions.current
+        return "" if session is None else session.name
+
+    def guard(self, name: str, request_id: str, token: int) -> Guard:
+        """Return the condition for the user's own transactions that a contender that reserved this token exists."""
+        return Guard(self._changes.key_of(name, request_id).encode(), position_of(token))
+
+    # -- life ----------------------------------------------------------------------------------------------
+
+    async def open(self, watcher: Watcher, until: float) -> None:
+        """Begin a session."""
+        self._sessions.watcher = watcher
+        await self._sessions.ensure(until)
+
+    async def keep_alive(self, until: float) -> None:
+        """Renew the session if there is one, and delete the messages that were read."""
+        await self._sessions.renew(until)
+        await self._sessions.clear_channel(until)
+
+    async def close(self) -> None:
+        """End the session, and remove all that was added in it."""
+        self._entry_watches.close()
+        try:
+            await self._sessions.close(self._runtime.now() + CLOSING)
+        finally:
+            await self._gateway.close()
+
+    def abandon(self) -> None:
+        """In a forked child: drop what was inherited, without a message to any other process."""
+        self._gateway.abandon()
+
+    def _forget(self, session: str) -> None:
+        """Forget what belongs to an ended session."""
+        self._changes.forget_session(session)
+
+    # -- messages ------------------------------------------------------------------------------------------
+
+    async def tell(self, session: str, message: str, until: float) -> None:
+        """Send a message to a session. The message is lost if the session has ended."""
+        key = f"{self._keys.channel(session)}/{self._runtime.new_id()}"
+        body = requests.transaction([], [requests.put(key, message, int(session, 16))])
+        try:
+            await self._gateway.exchange("kv/txn", body, until, again=False)
+        except LeaseGone:
+            return

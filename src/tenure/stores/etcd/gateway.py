@@ -1,0 +1,186 @@
+"""The gateway: sends each request to one server of the ensemble, logs in, and fails over.
+
+A client uses one server until the server fails, then the next one. The failure ends its streams, and the client begins
+them again at the next server. A request that the server may have carried out is repeated only if that does no harm.
+"""
+
+import json
+from collections.abc import Callable
+from typing import cast
+
+from tenure.contracts.runtime import Runtime
+from tenure.errors import OutcomeUnknown, StoreUnavailable
+from tenure.stores.etcd import errors
+from tenure.stores.etcd.admission import Admission
+from tenure.stores.etcd.http import OK
+from tenure.stores.etcd.keys import packed_json
+from tenure.stores.etcd.link import (
+    EtcdAddress,
+    EtcdHearing,
+    EtcdLink,
+    EtcdNotSent,
+    EtcdReply,
+    EtcdRequest,
+    Said,
+    Stream,
+)
+from tenure.stores.etcd.options import EtcdDeployment
+
+FAILOVER_TIMEOUT = 0.5
+"""The least time, in seconds, that a server has for its reply before another server is tried."""
+
+
+AT_ONCE = 32
+"""How many requests may be under way at once, each on a connection of its own."""
+
+
+class Gateway:
+    """The connection of one client to the servers of a deployment."""
+
+    def __init__(self, runtime: Runtime, deployment: EtcdDeployment, link: EtcdLink) -> None:
+        """Prepare the gateway; nothing is connected yet. Each client begins at a random server."""
+        self._runtime = runtime
+        self._deployment = deployment
+        self._link = link
+        self._place = int(runtime.random() * len(deployment.addresses))
+        self._token = ""
+        self._admission = Admission(runtime, AT_ONCE)
+
+    async def exchange(
+        self,
+        path: str,
+        body: Said,
+        until: float,
+        *,
+        again: bool = True,
+        first: bool = False,
+        on_unsure: Callable[[], None] = lambda: None,
+    ) -> Said:
+        """Send a request and return the reply. `again` tells that a repeated request does no harm.
+
+        If too many requests are under way, this one waits in a queue, with `first` before all others. `on_unsure` is
+        called when a server gave no reply, even if another server replied then.
+
+        Raises StoreUnavailable, OutcomeUnknown, another StoreError, or errors.LeaseGone.
+        """
+        packed = packed_json(body).encode()
+        if not await self._admission.take(until, first=first):
+            raise StoreUnavailable(
+                f"the request to etcd at {self._address()} timed out behind {AT_ONCE} other requests of this client: "
+                "raise `timeout` or `operation_timeout`, or send fewer requests at once"
+            )
+        try:
+            return await self._exchange_with_each(path, packed, until, again=again, on_unsure=on_unsure)
+        finally:
+            self._admission.give_back()
+
+    async def _exchange_with_each(
+        self, path: str, packed: bytes, until: float, *, again: bool, on_unsure: Callable[[], None]
+    ) -> Said:
+        """Send a request to one server after another until one replies."""
+        tries = len(self._deployment.addresses)
+        while True:
+            tries -= 1
+            now = self._runtime.now()
+            if now >= until:
+                raise StoreUnavailable(
+                    f"the request to etcd at {self._address()} timed out before it was sent: "
+                    "raise `timeout` or `operation_timeout`"
+                )
+            timeout = max((until - now) / 2, FAILOVER_TIMEOUT) if again and tries > 0 else until - now
+            address = self._address()
+            try:
+                return await self._exchange(address, path, packed, min(until, now + timeout))
+            except EtcdNotSent as error:
+                self._advance(address)
+                if tries <= 0:
+                    raise StoreUnavailable(*error.args) from error.__cause__
+            except StoreUnavailable as error:
+                self._advance(address)
+                if isinstance(error, OutcomeUnknown):
+                    on_unsure()
+                if tries <= 0 or (isinstance(error, OutcomeUnknown) and not again):
+                    raise
+
+    async def stream(self, path: str, hearing: EtcdHearing, until: float) -> Stream:
+        """Begin a stream at the current server."""
+        tries = len(self._deployment.addresses)
+        while True:
+            tries -= 1
+            address = self._address()
+            try:
+                token = await self._login(address, until)
+                return await self._link.stream(address, EtcdRequest(path, b"", token), hearing, until)
+            except EtcdNotSent as error:
+                self._advance(address)
+                if tries <= 0:
+                    raise StoreUnavailable(*error.args) from error.__cause__
+
+    def forget_token(self) -> bool:
+        """Drop the token, so that the next request logs in again; return False if the deployment has no user."""
+        self._token = ""
+        return bool(self._deployment.user)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._link.close()
+
+    def abandon(self) -> None:
+        """In a forked child: close the inherited sockets."""
+        self._link.abandon()
+
+    async def _exchange(self, address: EtcdAddress, path: str, packed: bytes, until: float) -> Said:
+        """Send a request to a server, and once more with a new token if the server refused the token."""
+        try:
+            return await self._exchange_once(address, path, packed, until)
+        except errors.TokenRefused:
+            self._token = ""
+        try:
+            return await self._exchange_once(address, path, packed, until)
+        except errors.TokenRefused as error:
+            raise StoreUnavailable(f"the etcd server at {address} refused a new token ({error}); try again") from None
+
+    async def _exchange_once(self, address: EtcdAddress, path: str, packed: bytes, until: float) -> Said:
+        token = await self._login(address, until)
+        return _result(address, await self._link.exchange(address, EtcdRequest(path, packed, token), until))
+
+    async def _login(self, address: EtcdAddress, until: float) -> str:
+        """Return the token for the servers, and log in if there is none; "" if the deployment has no user."""
+        if not self._deployment.user or self._token:
+            return self._token
+        login = json.dumps({"name": self._deployment.user, "password": self._deployment.password}).encode()
+        try:
+            answer = await self._link.exchange(address, EtcdRequest("auth/authenticate", login), until)
+        except OutcomeUnknown as error:
+            raise EtcdNotSent(*error.args) from error.__cause__
+        if "authentication is not enabled" in errors.text_of(answer.said)[0]:
+            return ""
+        self._token = str(_result(address, answer).get("token", ""))
+        return self._token
+
+    def _address(self) -> EtcdAddress:
+        return self._deployment.addresses[self._place % len(self._deployment.addresses)]
+
+    def _advance(self, address: EtcdAddress) -> None:
+        """Switch to the next server, unless another request did so already."""
+        if len(self._deployment.addresses) > 1 and address == self._address():
+            self._place += 1
+            self._link.forsake(address)
+
+
+def _result(address: EtcdAddress, answer: EtcdReply) -> Said:
+    errors.raise_refusal(address, answer.said)
+    if answer.status != OK:
+        raise StoreUnavailable(
+            f"the server at {address} is not an etcd server (status {answer.status}); check the host and the port"
+        )
+    result = answer.said.get("result", answer.said)  # a keepalive replies with a stream of one object
+    if not isinstance(result, dict):
+        return {}
+    said = cast("Said", result)
+    if answer.date:
+        said["date"] = answer.date  # etcd's own replies have no such field
+    return said
+
+
+MakeLink = Callable[[Runtime, EtcdDeployment], EtcdLink]

@@ -1,0 +1,226 @@
+"""The renewal of leases and their adjustment, by compare-and-swap: never by a plain touch, which renews any lease.
+
+Each renewal stores the item anew, so that its CAS value changes: another client that has seen the lease run out cannot
+take a name that was renewed since.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tenure.contracts.deadlines import micros, seconds
+from tenure.contracts.messages import AdjustRequest, Notification, NotificationKind, RenewReply, RenewRequest
+from tenure.contracts.runtime import Runtime
+from tenure.errors import StoreUnavailable
+from tenure.escaping import quoted
+from tenure.outcome import Outcome
+from tenure.stores.memcached.errors import OutOfMemory
+from tenure.stores.memcached.items import NO_VERSION, Items, ItemVersion, SeenItem
+from tenure.stores.memcached.known import HeldItem, KnownItems
+from tenure.stores.memcached.link import MemcachedAddress
+from tenure.stores.memcached.outcomes import FORGOTTEN, is_held_by, outcome_of
+from tenure.stores.memcached.protocol import pack_swap
+from tenure.stores.memcached.records import (
+    CLOCK_SLACK,
+    RETENTION,
+    LockRecord,
+    RecordState,
+    longest_ttl,
+    seconds_of_delay,
+    whole_seconds,
+)
+
+log = logging.getLogger("tenure")
+
+ROUNDS = 8
+"""How often a step is repeated if the item has changed between the look and the step."""
+
+Deliver = Callable[[Notification], None]
+
+
+class MemcachedRenewals:
+    """Renews and adjusts the leases of one client."""
+
+    def __init__(self, runtime: Runtime, items: Items, known: KnownItems, deliver: Deliver) -> None:
+        """Renew by `items`; `deliver` gets the revocation requests that are found."""
+        self._now = runtime.now
+        self._wall = runtime.wall
+        self._items = items
+        self._known = known
+        self._deliver = deliver
+        self._failed: set[MemcachedAddress] = set()
+        """The servers that did not answer the last renewal: they are asked last."""
+
+    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
+        """Renew a batch of leases, with one request to each server.
+
+        A server that does not answer takes no time from the others: the leases at it are renewed for nothing, so that
+        the client tries again. Raises StoreUnavailable if no server has answered.
+        """
+        groups = self._by_server(renewals)
+        replies: dict[str, RenewReply] = {}
+        failures: list[StoreUnavailable] = []
+        for place, address in enumerate(sorted(groups, key=self._failed.__contains__)):
+            share = (until - self._now()) / (len(groups) - place)
+            try:
+                replies |= await self._renew_at(address, groups[address], self._now() + share)
+                self._failed.discard(address)
+            except StoreUnavailable as error:
+                self._failed.add(address)
+                failures.append(error)
+                for renewal in groups[address]:
+                    renewal.ttl = 0
+        if len(failures) == len(groups):
+            raise failures[0]
+        for failure in failures:
+            log.warning("some leases are at risk: a renewal failed (%s)", quoted(failure))
+        return [replies.get(each.request_id) for each in renewals]
+
+    def _by_server(self, renewals: Sequence[RenewRequest]) -> dict[MemcachedAddress, list[RenewRequest]]:
+        groups: dict[MemcachedAddress, list[RenewRequest]] = defaultdict(list)
+        for each in renewals:
+            groups[self._items.place(each.name).address].append(each)
+        return groups
+
+    async def _renew_at(
+        self, address: MemcachedAddress, renewals: Sequence[RenewRequest], until: float
+    ) -> dict[str, RenewReply]:
+        """Renew leases at one server: those whose items are known together, the others one by one."""
+        now = self._now()
+        known = [(each, held) for each in renewals if (held := self._known_item(each, now)) is not None]
+        together = [(each, held) for each, held in known if held.version.process == known[0][1].version.process]
+        renewed: set[str] = set()
+        if together:
+            renewed = await self._renew_together(address, together, now, until)
+        replies: dict[str, RenewReply] = {}
+        for each in renewals:
+            replies[each.request_id] = None if each.request_id in renewed else await self._renew_one(each, until)
+        return replies
+
+    def _known_item(self, renewal: RenewRequest, now: float) -> HeldItem | None:
+        held = self._known.held.get(renewal.request_id)
+        return held if held is not None and held.record.token == renewal.token and now < held.lasts_until else None
+
+    async def _renew_together(
+        self, address: MemcachedAddress, known: Sequence[tuple[RenewRequest, HeldItem]], now: float, until: float
+    ) -> set[str]:
+        """Renew leases by what is known of their items; return the ids of the requests whose leases are renewed."""
+        following = [self._prolonged(renewal, held.record, held.lasts_until, now) for renewal, held in known]
+        swaps = [
+            pack_swap(self._items.place(each.name).key, item.record.to_bytes(), _lifetime(item, now), held.version.cas)
+            for (each, held), item in zip(known, following, strict=True)
+        ]
+        versions = await self._items.swap_all(address, swaps, known[0][1].version.process, until)
+        renewed: set[str] = set()
+        for (each, _), item, version in zip(known, following, versions, strict=True):
+            if version is not None:
+                self._note(each.request_id, item, version, now)
+                renewed.add(each.request_id)
+        return renewed
+
+    async def _renew_one(self, renewal: RenewRequest, until: float) -> RenewReply:
+        """Renew a lease after a look at its item. A lease that the server has forgotten is restored, if it can be."""
+        for _ in range(ROUNDS):
+            now = self._now()
+            seen = await self._items.look(renewal.name, until)
+            if seen.record is None:
+                return await self._restore(renewal, now, until)
+            if not is_held_by(seen, renewal.request_id, renewal.token):
+                self._known.held.pop(renewal.request_id, None)
+                return _refusal(seen, renewal)
+            self._tell(seen.record)
+            item = self._prolonged(renewal, seen.record, now + seen.lease_left() - CLOCK_SLACK, now)
+            if await self._swap(renewal.name, item, seen.version, now, until):
+                return None
+        raise StoreUnavailable(f"the item of {renewal.name!r} changes all the time: try again")
+
+    async def _restore(self, renewal: RenewRequest, now: float, until: float) -> RenewReply:
+        """Add the item of a lease anew, for the server has none; refuse the renewal if that fails.
+
+        A name that was taken or released meanwhile has an item, and is not taken from anybody.
+        """
+        request = renewal.request
+        if request is not None:
+            delay = seconds_of_delay(request.lock_delay)
+            record = LockRecord(
+                RecordState.HELD,
+                renewal.request_id,
+                renewal.token,
+                0,
+                delay,
+                self._wall(),
+                request.owner,
+                name=self._items.place(renewal.name).name,
+            )
+            item = self._prolonged(renewal, record, 0.0, now)
+            try:
+                added = await self._items.add(renewal.name, item.record, _lifetime(item, now), until)
+            except OutOfMemory as error:
+                renewal.refused_because = quoted(error)
+                return Outcome.EXPIRED
+            if isinstance(added, ItemVersion):
+                self._note(renewal.request_id, item, added, now)
+                return None
+            if added.record is not None:
+                return _refusal(added, renewal)
+        renewal.refused_because = FORGOTTEN
+        return Outcome.EXPIRED
+
+    def _prolonged(self, renewal: RenewRequest, record: LockRecord, lasts_until: float, now: float) -> HeldItem:
+        """Return the item after a renewal, which never shortens a lease; a version is still to be given."""
+        renewal.ttl = min(renewal.ttl, longest_ttl(record.delay))
+        following = replace(record, ttl=max(record.ttl, renewal.ttl))
+        return HeldItem(following, NO_VERSION, max(lasts_until, now + seconds(renewal.ttl)))
+
+    async def _swap(self, name: str, item: HeldItem, version: ItemVersion, now: float, until: float) -> bool:
+        try:
+            stored = await self._items.swap(name, item.record, _lifetime(item, now), version, until)
+        except OutOfMemory:  # the server has deleted the item: a look tells
+            return False
+        if stored is None:
+            return False
+        self._note(item.record.request_id, item, stored, now)
+        return True
+
+    def _note(self, request_id: str, item: HeldItem, version: ItemVersion, now: float) -> None:
+        item.version = version
+        self._known.hold(request_id, item, now)
+
+    def _tell(self, record: LockRecord) -> None:
+        """Deliver a revocation request that the record shows. Delivered twice, it does no harm."""
+        if record.revoking:
+            kind = NotificationKind.REVOCATION_REQUESTED
+            self._deliver(Notification("", kind, record.request_id, record.token))
+
+    async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
+        """Show a lease under another owner, or raise its token. There is no weight but 1 to change."""
+        name, request_id = adjust.name, adjust.request_id
+        for _ in range(ROUNDS):
+            now = self._now()
+            seen = await self._items.look(name, until)
+            token = adjust.raise_to if is_held_by(seen, request_id, adjust.raise_to) else adjust.token
+            if seen.record is None or not is_held_by(seen, request_id, token):
+                return _ended(outcome_of(seen, request_id, adjust.token))
+            if adjust.raise_to and token > adjust.raise_to:
+                return Outcome.TAKEN_OVER
+            record = replace(seen.record, owner=adjust.owner or seen.record.owner, token=max(token, adjust.raise_to))
+            held = self._known.held.get(request_id)
+            lasts_until = now + seen.lease_left() - CLOCK_SLACK if held is None else held.lasts_until
+            if await self._swap(name, HeldItem(record, seen.version, lasts_until), seen.version, now, until):
+                return None
+        raise StoreUnavailable(f"the item of {name!r} changes all the time: try again")
+
+
+def _lifetime(item: HeldItem, now: float) -> int:
+    """Return for how many seconds the item of a lease is stored anew."""
+    return whole_seconds(micros(max(0.0, item.lasts_until - now))) + item.record.delay + RETENTION
+
+
+def _refusal(seen: SeenItem, renewal: RenewRequest) -> Outcome:
+    return _ended(outcome_of(seen, renewal.request_id, renewal.token))
+
+
+def _ended(outcome: Outcome) -> Outcome:
+    """Return the outcome of a lease that cannot go on: a release by its own client is one, too."""
+    return Outcome.EXPIRED if outcome is Outcome.RELEASED else outcome

@@ -1,0 +1,249 @@
+"""The notification channel of one client: a session that sleeps in the server, and is woken by KILL QUERY.
+
+MySQL pushes nothing by itself. So a sender leaves a message in a table, and ends the sleep of the session that listens.
+This session holds a named lock of the server, whose name is the channel: by it a sender finds the session, and others
+see whether the client still listens.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from tenure.contracts.messages import Notification, NotificationKind
+from tenure.contracts.runtime import Event, Runtime, Task
+from tenure.errors import StoreError
+from tenure.stores import table_codec
+from tenure.stores.mysql.connection import MySqlConnection
+from tenure.stores.mysql.errors import INTERRUPTED, NOBODY, MySqlBroken, MySqlServerError, to_store_error, unanswered
+from tenure.stores.mysql.link import MySqlLink
+from tenure.stores.mysql.statements import MySqlStatements, text
+
+log = logging.getLogger("tenure")
+
+SLEEP = 1.0
+"""How long one sleep lasts if nobody ends it, in seconds: a client of another user may not, and must be heard, too."""
+
+MESSAGES = 500
+"""How many messages are read at once."""
+
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 2.0
+"""The shortest and the longest pause between attempts to connect, in seconds."""
+
+ANSWERING = 5.0
+"""How long one attempt to connect, or a statement besides its sleep, may take, in seconds."""
+
+ENDING = 2.0
+"""For how long `close` waits for the end of the session, in seconds, before it breaks the connection."""
+
+WAKE_AGAIN = 0.1
+"""How long `close` waits before it ends the sleep again, in seconds."""
+
+TEST_SLEEP = 1.0
+"""How long the sleep of the self-test lasts if nothing ends it, in seconds."""
+
+LONGEST_LOOK = 0.05
+"""The longest pause between two looks whether the sleep of the self-test has begun, in seconds."""
+
+SLEEPING = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = %d AND STATE LIKE 'User sleep%%'"
+"""Tells whether a session of this user sleeps."""
+
+
+class MySqlChannel:
+    """The channel of one client."""
+
+    def __init__(self, runtime: Runtime, link: MySqlLink, statements: MySqlStatements) -> None:
+        """Prepare; nothing is connected yet."""
+        self.name = ""
+        """The channel; empty if the client has none."""
+        self._runtime = runtime
+        self._link = link
+        self._do = statements
+        self._deliver: Callable[[Notification], None] = _ignore
+        self._connection: MySqlConnection | None = None
+        self._listener: Task | None = None
+        self._closed = False
+        self._closing = runtime.event()
+        self._delivered: set[int] = set()
+        """The ids of messages that were delivered, and may still be in the table."""
+
+    async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
+        """Listen; return the channel, or "" if no session can be woken here."""
+        name = f"tenure_{self._runtime.new_id()}"
+        connection = await self._link.dial(until)
+        try:
+            why = await self._why_not(connection, name, until)
+        except BaseException:
+            connection.close()
+            raise
+        if why:
+            connection.close()
+            log.warning(
+                "no session of %s can be woken by KILL QUERY (%s): waiters poll instead. If a proxy is between, give "
+                "Tenure the server's own address; ?notify=off in the URL says that polling is meant",
+                connection.place,
+                why,
+            )
+            return ""
+        self.name, self._deliver, self._connection = name, deliver, connection
+        self._listener = self._runtime.spawn(self._listen, "mysql-channel")
+        return name
+
+    async def close(self) -> None:
+        """Stop listening, and disconnect."""
+        self._closed = True
+        self._closing.set()
+        self._deliver = _ignore
+        if self._listener is None:
+            return
+        until = self._runtime.now() + ENDING
+        with suppress(StoreError):
+            while not self._listener.ended() and self._runtime.now() < until:
+                await self.wake([self.name], until)  # again, because it may come just before the sleep
+                await self._listener.join(self._runtime.now() + WAKE_AGAIN)
+        if not self._listener.ended() and (connection := self._connection) is not None:
+            connection.interrupt()
+
+    def abandon(self) -> None:
+        """In a forked child: close its copy. The thread that listens is not here."""
+        self._closed = True
+        if self._connection is not None:
+            self._connection.abandon()
+            self._connection = None
+
+    async def wake(self, channels: Iterable[str], until: float) -> None:
+        """End the sleep of the sessions that listen to these channels. What fails costs them the rest of it."""
+        try:
+            locks = ", ".join(f"IS_USED_LOCK({text(channel)})" for channel in channels if channel) or "NULL"
+            (sessions,) = (await self._link.run((f"SELECT {locks}",), until))[0].rows
+            for session in sessions:
+                if session is not None:
+                    await self._end_sleep(int(session), until)
+        except MySqlServerError as error:
+            log.debug("a waiter of MySQL could not be woken: %s", error)
+
+    async def _end_sleep(self, session: int, until: float) -> None:
+        try:
+            await self._link.run((f"KILL QUERY {session}",), until)
+        except MySqlServerError as error:
+            if error.code not in NOBODY:
+                raise
+
+    # -- self-test -----------------------------------------------------------------------------------------
+
+    async def _why_not(self, connection: MySqlConnection, name: str, until: float) -> str:
+        """Take the lock, and have another connection end a sleep; return why that does not work, or ""."""
+        if connection.thread_id() not in {0, connection.session}:
+            return "the id of the session is another one than its greeting said"
+        try:
+            if not await self._take_lock(connection, name, until):
+                return "the lock of the channel was not granted"
+            return await self._test(connection, name, until)
+        except MySqlServerError as error:
+            return str(error)
+        except MySqlBroken as error:
+            raise unanswered(connection.place, error) from error
+
+    async def _take_lock(self, connection: MySqlConnection, name: str, until: float) -> bool:
+        ((granted,),) = (await connection.run((f"SELECT GET_LOCK({text(name)}, 0)",), until))[0].rows
+        return bool(granted == 1)
+
+    async def _test(self, connection: MySqlConnection, name: str, until: float) -> str:
+        """Sleep, and have another connection end the sleep; return "" if the server says that it was ended.
+
+        How long that took decides nothing: a machine may stand still.
+        """
+        length, over = min(TEST_SLEEP, (until - self._runtime.now()) / 2), self._runtime.event()
+        waker = self._runtime.spawn(lambda: self._wake_soon(connection, name, over, until), "mysql-self-test")
+        try:
+            ((ended,),) = (await connection.run((f"SELECT SLEEP({length:.3f})",), until))[0].rows
+        except MySqlServerError as error:
+            ended = error.code == INTERRUPTED
+        finally:
+            over.set()
+        await waker.join(until)
+        return "" if ended else "a KILL QUERY did not end its sleep"
+
+    async def _wake_soon(self, connection: MySqlConnection, name: str, over: Event, until: float) -> None:
+        """End the sleep of the self-test once the server shows that it has begun."""
+        pause = 0.001
+        with suppress(StoreError, MySqlServerError):
+            while not over.is_set():
+                await self._runtime.sleep(pause)
+                if (await self._link.run((SLEEPING % connection.session,), until))[0].rows[0][0]:
+                    await self.wake([name], until)
+                pause = min(2 * pause, LONGEST_LOOK)
+
+    # -- a session -----------------------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        """Listen until closed. Connect again when the session is lost, and report then that something was missed."""
+        pause = FIRST_PAUSE
+        try:
+            while not self._closed:
+                try:
+                    connection = self._connection or await self._connect()
+                    pause = FIRST_PAUSE
+                    while not self._closed:
+                        await self._hear(connection)
+                except (StoreError, MySqlServerError, MySqlBroken) as error:
+                    self._lose(error)
+                    await self._closing.wait(self._runtime.now() + pause * (0.5 + self._runtime.random()))
+                    pause = min(2 * pause, LONGEST_PAUSE)
+        finally:
+            if self._connection is not None:
+                self._connection.close()
+
+    async def _connect(self) -> MySqlConnection:
+        """Connect again, and report that notifications may have been missed."""
+        until = self._runtime.now() + ANSWERING
+        connection = await self._link.dial(until)
+        self._connection = connection
+        if not await self._take_lock(connection, self.name, until):
+            raise MySqlBroken("the lost session still holds the lock of the channel")
+        self._deliver(Notification(self.name, NotificationKind.GAP, ""))
+        return connection
+
+    def _lose(self, error: Exception) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        connection.close()
+        if not self._closed:
+            meant = to_store_error(connection.place, error) if isinstance(error, MySqlServerError) else error
+            log.warning("the channel of MySQL has no connection (%s); until it has one again, waiters poll", meant)
+
+    async def _hear(self, connection: MySqlConnection) -> None:
+        """Sleep until a message comes, and deliver what has come."""
+        until = self._runtime.now() + SLEEP + ANSWERING
+        try:
+            await connection.run((self._do.sleep(self.name, SLEEP),), until)
+        except MySqlServerError as error:
+            if error.code != INTERRUPTED:
+                raise
+        try:
+            found = (await connection.run((self._do.messages(self.name, MESSAGES),), until))[0].rows
+            self._delivered.intersection_update(number for number, _ in found)
+            for number, payload in found:
+                if number not in self._delivered:
+                    self._delivered.add(number)
+                    self._take(bytes(payload))
+            if found:
+                await connection.run((self._do.delete_messages(int(each[0]) for each in found),), until)
+        except MySqlServerError as error:
+            if error.code != INTERRUPTED:
+                raise
+            # Another message has come meanwhile, and these may not be deleted. (MariaDB ends a DELETE at such a moment
+            # that it deletes nothing and reports no error.) So they are remembered until they are not read again.
+
+    def _take(self, payload: bytes) -> None:
+        try:
+            notification = table_codec.load_notification(self.name, payload)
+        except (ValueError, TypeError, RecursionError):
+            log.warning("ignored a message on a channel of MySQL that is no notification of Tenure")
+            return
+        self._deliver(notification)
+
+
+def _ignore(_notification: Notification) -> None:
+    """Ignore what comes while the channel is closed."""

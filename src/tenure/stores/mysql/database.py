@@ -1,0 +1,326 @@
+"""The tables of Tenure in a MySQL or MariaDB database: each operation is one round trip as a rule."""
+
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any
+
+from tenure.contracts.cells import Cell
+from tenure.contracts.deadlines import MICROS, micros
+from tenure.contracts.messages import AcquireRequest, Notification, Queued, RenewRequest
+from tenure.contracts.runtime import Runtime
+from tenure.errors import StoreError, StoreUnavailable
+from tenure.stores import table_codec
+from tenure.stores.mysql.channel import MySqlChannel
+from tenure.stores.mysql.errors import CONFLICTS, DENIED, MISSING, MySqlResult, MySqlServerError, to_store_error
+from tenure.stores.mysql.link import BEGIN, COMMIT, MakeMySqlLink
+from tenure.stores.mysql.options import OFF, MySqlDeployment
+from tenure.stores.mysql.schema import LAYOUT, NEW_FOR, ddl_statements
+from tenure.stores.mysql.statements import KNOWN, MySqlStatements, read_snapshot, read_text
+from tenure.stores.sql.database import SqlSnapshot, SqlWrite
+from tenure.stores.tabled import RETENTION
+
+log = logging.getLogger("tenure")
+
+SWEEP_AT_MOST = 500
+"""How many rows one sweep looks at."""
+
+MESSAGE_RETENTION = 600_000_000
+"""How long a message stays that nobody reads, in microseconds."""
+
+REMOVED_FOR = 3_600_000_000
+"""For how long the row of a removed cell stays, in microseconds."""
+
+BATCH = 100
+"""How many leases are renewed in one transaction."""
+
+SCHEMA_LOCK = "SELECT GET_LOCK('tenure schema', 20)"
+
+
+class MySqlDatabase:
+    """One client's access to the tables."""
+
+    queues = False
+
+    def __init__(self, runtime: Runtime, deployment: MySqlDeployment, make_link: MakeMySqlLink) -> None:
+        """Prepare; nothing is connected yet."""
+        self._deployment = deployment
+        self._runtime = runtime
+        self._link = make_link(runtime, deployment)
+        self._do = MySqlStatements(deployment.prefix)
+        self._channel = MySqlChannel(runtime, self._link, self._do)
+        self._unguarded = deployment.guard == OFF
+        self._longest_ttl = 0 if self._unguarded else micros(deployment.max_ttl)
+
+    async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
+        """Connect, make the tables if there are none, and listen; return the channel."""
+        longest_ttl = await self._look(until)
+        if longest_ttl < self._longest_ttl:
+            await self._run([self._do.lengthen(self._longest_ttl)], until)
+        if self._deployment.notify == OFF:
+            return ""
+        return await self._channel.open(deliver, until)
+
+    async def close(self) -> None:
+        """Disconnect."""
+        await self._channel.close()
+        await self._link.close()
+
+    def abandon(self) -> None:
+        """In a forked child: drop what was inherited."""
+        self._channel.abandon()
+        self._link.abandon()
+
+    # -- operations ----------------------------------------------------------------------------------------
+
+    async def acquire(self, request: AcquireRequest, until: float) -> int | Queued | SqlSnapshot:
+        """Grant a plain row that is free."""
+        acquire = self._do.acquire(request)
+        if (result := (await self._run([acquire], until))[0]).changed:
+            return result.last_id
+        snapshot = await self.read([request.name], until)
+        if snapshot.rows[0].version or snapshot.quarantined_until > snapshot.now:
+            return snapshot
+        make = self._do.make(request.name, snapshot.now + NEW_FOR)
+        if (result := (await self._run([make, acquire], until))[1]).changed:
+            return result.last_id
+        return await self.read([request.name], until)
+
+    async def release(self, name: str, request_id: str, until: float) -> SqlSnapshot | None:
+        """End the lease of a request in a plain row."""
+        released = (await self._run([self._do.release(name, request_id)], until))[0].changed
+        return None if released else await self.read([name], until)
+
+    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> frozenset[str]:
+        """Renew the leases in plain rows that last: in one transaction, so that the log is written once."""
+        renewed: list[str] = []
+        inorder = sorted(renewals, key=lambda each: each.name.encode())
+        for first in range(0, len(inorder), BATCH):
+            batch = inorder[first : first + BATCH]
+            work = [self._do.renew(each) for each in batch]
+            if len(work) == 1:
+                results = await self._run(work, until)
+            else:
+                results = (await self._run([BEGIN, *work, COMMIT], until))[1:-1]
+            renewed += [each.request_id for each, result in zip(batch, results, strict=True) if result.changed]
+        return frozenset(renewed)
+
+    async def read(self, names: Sequence[str], until: float) -> SqlSnapshot:
+        """Return a snapshot of the rows of some names."""
+        statement = self._do.read(names, self._longest_ttl)
+        result = (await self._run([statement], until))[0]
+        for _ in range(2):
+            if result.rows and result.rows[0][KNOWN]:
+                break
+            result = (await self._run([*self._do.begin_quarantine(self._longest_ttl), statement], until))[-1]
+        snapshot = self._snapshot(result, names)
+        if _needs_clock(snapshot):
+            snapshot.now = int((await self._run([self._do.clock], until))[0].rows[0][0])
+        return snapshot
+
+    def _snapshot(self, result: MySqlResult, names: Sequence[str]) -> SqlSnapshot:
+        if not result.rows:
+            raise self._no_settings()
+        snapshot = read_snapshot(result, names)
+        if self._unguarded:
+            snapshot.quarantined_until = 0
+        return snapshot
+
+    def _no_settings(self) -> StoreUnavailable:
+        return StoreUnavailable(f"{self._deployment.title()}: the table of the settings is empty; make a new client")
+
+    async def names(self, prefix: str, after: str, most: int, until: float) -> list[str]:
+        """Return names in use."""
+        result = (await self._run([self._do.names(prefix, after, most)], until))[0]
+        return [read_text(name) for (name,) in result.rows]
+
+    async def end_quarantine(self, until: float) -> float:
+        """End the quarantine at once."""
+        snapshot = await self.read([""], until)  # one that was not noticed yet begins now
+        left = max(0.0, (snapshot.quarantined_until - snapshot.now) / MICROS)
+        await self._run([self._do.end_quarantine], until)
+        return left
+
+    # -- writing -------------------------------------------------------------------------------------------
+
+    async def write(self, write: SqlWrite, until: float) -> frozenset[str]:
+        """Write rows, leave messages for their notifications, and wake those who sleep for them."""
+        makes, work, places = self._work_of(write, len(write.rows) if write.atomic and len(write.rows) > 1 else 0)
+        if len(work) > 1:
+            work = [BEGIN, *work, COMMIT]
+        before = len(makes) + (len(work) > 1)
+        results = await self._run([*makes, *work], until)
+        written = frozenset(name for name, place in places.items() if results[before + place].changed)
+        await self._wake(write, written, until)
+        return written
+
+    async def transact(self, names: Sequence[str], work: Callable[[SqlSnapshot], SqlWrite], until: float) -> bool:
+        """Lock rows, and write what `work` makes of them."""
+        read = [self._do.lock(names), self._do.read(names, self._longest_ttl), self._do.clock]
+        write, places, before, known = SqlWrite(0, 0, []), dict[str, int](), 0, True
+
+        def then(results: list[MySqlResult]) -> Sequence[str]:
+            nonlocal write, places, before, known
+            _, found, clock = results
+            snapshot = self._snapshot(found, names)
+            if not (known := bool(found.rows[0][KNOWN])):
+                return ()
+            if _needs_clock(snapshot):
+                snapshot.now = int(clock.rows[0][0])
+            write = work(snapshot)
+            makes, rest, places = self._work_of(write, len(write.rows))
+            before = len(makes)
+            return (*makes, *rest)
+
+        results = await self._repeated(lambda: self._link.transact(read, then, until), until)
+        if not known:
+            await self.read(names, until)  # which begins the quarantine
+            return False
+        written = frozenset(name for name, place in places.items() if results[before + place].changed)
+        await self._wake(write, written, until)
+        return len(written) == len(write.rows)
+
+    def _work_of(self, write: SqlWrite, atomic: int) -> tuple[list[str], list[str], dict[str, int]]:
+        """Return the statements that make missing rows, those that write, and which of these writes which row.
+
+        The rows come in the order of their names, so that two writers do not wait for each other. `atomic` is the
+        number of rows if all must be written or none, else 0.
+        """
+        rows = sorted(write.rows, key=lambda row: row.name.encode())
+        makes = [self._do.make(row.name, write.as_of + NEW_FOR) for row in rows if not row.version]
+        work = [self._do.lock_all(rows)] if atomic else []
+        places: dict[str, int] = {}
+        for row in rows:
+            places[row.name] = len(work)
+            work.append(self._do.write(row, write.quarantined_since, atomic))
+            told = write.notifications.get(row.name, ())
+            work += [self._do.send(each.channel, table_codec.dump_notification(each)) for each in told]
+        return makes, work, places
+
+    async def _wake(self, write: SqlWrite, written: frozenset[str], until: float) -> None:
+        """End the sleep of those who have a message now."""
+        if channels := {each.channel for name in written for each in write.notifications.get(name, ())}:
+            with suppress(StoreError):  # the rows are written, and a waiter that is not woken sleeps for a second
+                await self._channel.wake(channels, until)
+
+    async def sweep(self, after: str, until: float) -> str:
+        """Delete old rows among some that follow a name."""
+        await self._run([self._do.forget_messages(MESSAGE_RETENTION, SWEEP_AT_MOST)], until)
+        found = (await self._run([self._do.next(after, SWEEP_AT_MOST)], until))[0].rows
+        last = read_text(found[0][0]) if found else ""
+        old = (await self._run([self._do.old(after, last, RETENTION, SWEEP_AT_MOST)], until))[0].rows
+        if old:
+            counter = max(int(each[1]) for each in old)
+            forget = self._do.forget([read_text(each[0]) for each in old], RETENTION, counter)
+            await self._run([BEGIN, self._do.raise_floor(counter), forget, COMMIT], until)
+        return last
+
+    # -- cells ---------------------------------------------------------------------------------------------
+
+    async def read_cell(self, name: str, until: float) -> Cell:
+        """Return a cell."""
+        return self._cell((await self._run_on_cells([self._do.read_cell(name)], until))[0])
+
+    async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:
+        """Write a cell if it has this version. The row of a removed one stays, so that its version does not recur."""
+        make = [] if version else [self._do.make_cell(name, REMOVED_FOR)]
+        write = self._do.write_cell(name, value, version, keep if value else REMOVED_FOR)
+        *_, written, found = await self._run_on_cells([*make, write, self._do.read_cell(name)], until)
+        cell = self._cell(found)
+        if not written.changed:
+            return cell
+        return Cell(value, written.last_id if value else 0, cell.now, written=True)
+
+    async def sweep_cells(self, after: str, until: float) -> str:
+        """Remove cells whose time is over among some that follow a name."""
+        found = (await self._run([self._do.next_cell(after, SWEEP_AT_MOST)], until))[0].rows
+        last = read_text(found[0][0]) if found else ""
+        old = (await self._run([self._do.old_cells(after, last, SWEEP_AT_MOST)], until))[0].rows
+        if old:
+            version = max(int(each[1]) for each in old)
+            forget = self._do.forget_cells([read_text(each[0]) for each in old], version)
+            await self._run([BEGIN, self._do.raise_floor(version), forget, COMMIT], until)
+        return last
+
+    async def _run_on_cells(self, statements: Sequence[str], until: float) -> list[MySqlResult]:
+        """Run statements; if the tables are those of an earlier Tenure, without cells, make what is missing first."""
+        try:
+            return await self._run(statements, until)
+        except StoreError as error:
+            if not (isinstance(error.__cause__, MySqlServerError) and error.__cause__.code == MISSING):
+                raise
+        await self._make_tables(until)
+        return await self._run(statements, until)
+
+    def _cell(self, result: MySqlResult) -> Cell:
+        if not result.rows:
+            raise self._no_settings()
+        at, version, value = result.rows[0]
+        return Cell(bytes(value), int(version), int(at)) if value else Cell(b"", 0, int(at))
+
+    # -- statements ----------------------------------------------------------------------------------------
+
+    async def _run(self, statements: Sequence[str], until: float) -> list[MySqlResult]:
+        return await self._repeated(lambda: self._link.run(statements, until), until)
+
+    async def _repeated(
+        self, work: Callable[[], Coroutine[Any, Any, list[MySqlResult]]], until: float
+    ) -> list[MySqlResult]:
+        """Carry out work; repeat it after a conflict with another transaction, for then nothing was done."""
+        while True:
+            try:
+                return await work()
+            except MySqlServerError as error:
+                pause = 0.002 + 0.01 * self._runtime.random()
+                if error.code not in CONFLICTS or self._runtime.now() + pause >= until:
+                    raise self._to_store_error(error) from error
+            await self._runtime.sleep(pause)
+
+    def _to_store_error(self, error: MySqlServerError) -> StoreError:
+        return to_store_error(self._deployment.title(), error)
+
+    # -- tables --------------------------------------------------------------------------------------------
+
+    async def _look(self, until: float) -> int:
+        """Look at the tables, and make them if there are none; return the longest ttl of any client."""
+        rows: Sequence[tuple[object, ...]] = ()
+        try:
+            rows = (await self._link.run([self._do.look], until))[0].rows
+        except MySqlServerError as error:
+            if error.code != MISSING:
+                raise self._to_store_error(error) from error
+        if not rows:
+            await self._make_tables(until)
+            rows = (await self._run([self._do.look], until))[0].rows
+        layout, longest_ttl = (int(str(cell)) for cell in rows[0])
+        self._check_layout(layout)
+        return longest_ttl
+
+    async def _make_tables(self, until: float) -> None:
+        """Make the tables. Of several clients that start at once one makes them, and the others find them."""
+        work = ddl_statements(self._deployment.prefix)
+        try:
+            await self._link.run([SCHEMA_LOCK, *work], until, keep=False)  # the lock ends with the connection
+        except MySqlServerError as error:
+            if error.code in DENIED:
+                raise StoreError(
+                    f"{self._deployment.title()}: the tables of Tenure are missing, and the user may not make them "
+                    f"({error}); have an administrator run the SQL that `tenure schema mysql` prints"
+                ) from error
+            raise self._to_store_error(error) from error
+
+    def _check_layout(self, layout: int) -> None:
+        if layout != LAYOUT:
+            raise StoreError(
+                f"{self._deployment.title()}: the tables have layout {layout}, and this version of Tenure uses "
+                f"layout {LAYOUT}; use the same version of Tenure everywhere, or another prefix"
+            )
+
+
+def _needs_clock(snapshot: SqlSnapshot) -> bool:
+    """Tell whether the instant of a snapshot may lie before the read.
+
+    It is when the statement began. A row that was written since then, or before the clock stepped back, lies ahead of
+    it. A step must not take that for a step back, by which it would shorten a lease.
+    """
+    return any(row.used_at > snapshot.now for row in snapshot.rows)

@@ -1,0 +1,385 @@
+"""The statements of one deployment, with their values in them, and how rows are read.
+
+The SQL is what MySQL 8 and MariaDB 10.5 have in common. Every text in it is ASCII: what is not plain is written in
+hexadecimal. So neither the character set of a connection nor its modes change what a value means.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from tenure.contracts.messages import AcquireRequest, RenewRequest
+from tenure.stores.mysql.errors import MySqlResult, Row
+from tenure.stores.mysql.schema import expand
+from tenure.stores.sql.database import SqlSnapshot
+from tenure.stores.sql.rows import HEADS, SqlRow, pack_holder
+
+PLAIN = re.compile(r"[A-Za-z0-9 _.,:;/+=<>(){}\[\]\"|*!#^~-]*")
+"""The texts that are written as they are."""
+
+SAME = "@tenure_same"
+"""The variable of a session that tells how many rows of an atomic write have the versions that it replaces."""
+
+
+def text(value: str) -> str:
+    """Write a text."""
+    return f"'{value}'" if PLAIN.fullmatch(value) else raw(value.encode())
+
+
+def raw(value: bytes) -> str:
+    """Write bytes."""
+    return f"X'{value.hex()}'"
+
+
+def texts(values: Iterable[str]) -> str:
+    """Write a list of texts."""
+    return ", ".join(map(text, values))
+
+
+_HEAD = ", ".join(
+    f"IF(IS_USED_LOCK(CONVERT({head} USING utf8mb4)) IS NULL, {head}, NULL)"
+    for head in (f"SUBSTRING_INDEX(SUBSTRING_INDEX(n.heads, ' ', {place}), ' ', -1)" for place in range(1, HEADS + 1))
+)
+
+ROW = (
+    "n.name, n.version, n.counter, n.plain, n.request_id, n.holder, n.ttl, n.lock_delay, n.granted_at, n.expires_at, "
+    "n.last_released, n.tombstones, n.used_at, n.idle_after, n.state, n.heads"
+)
+
+READ = (
+    "SELECT $now, m.floor, m.quarantined_since, m.quarantined_until, "
+    "m.timeline = $timeline AND (m.started = $started OR $started = 0) "
+    "AND m.quarantined_until <= $now + GREATEST(m.longest_ttl, %(longest)d), "
+    "IF(n.heads <> '', CONCAT_WS(' ', " + _HEAD + "), NULL), " + ROW + " "
+    "FROM $meta AS m LEFT JOIN $names AS n ON n.name IN (%(names)s) WHERE m.one = 1"
+)
+
+KNOWN, NAME = 4, 6
+"""Columns of READ: whether this is the server that granted what the table says, and no quarantine lasts longer than
+the longest lease from now on; the first column of the row."""
+
+ACQUIRE = (
+    "UPDATE $names AS n JOIN $meta AS m ON m.one = 1 SET n.version = IF(n.version = 0, $now, n.version + 1), "
+    "n.counter = LAST_INSERT_ID(GREATEST(n.counter + 1, m.floor + 1, IF($now <= $latest, $now, 0), "
+    "LEAST(%(proposal)d, LEAST($now, $latest) + $proposal_bound)) + %(more)d), n.request_id = %(request_id)s, "
+    "n.holder = %(holder)s, n.ttl = %(ttl)d, n.lock_delay = %(lock_delay)d, n.granted_at = $now, "
+    "n.expires_at = $now + %(ttl)d, n.used_at = $now, n.idle_after = $now + %(ttl)d + %(lock_delay)d "
+    "WHERE n.name = %(name)s AND n.plain = 1 AND n.used_at <= $now "
+    "AND (n.request_id = '' OR (n.expires_at <= $now AND n.lock_delay = 0)) "
+    "AND n.last_released <> %(request_id)s AND LOCATE(%(request_id)s, n.tombstones) = 0 "
+    "AND m.timeline = $timeline AND (m.started = $started OR $started = 0) AND m.quarantined_until <= $now"
+)
+"""Grants a plain row that is free. The token is what LAST_INSERT_ID(...) is given. An UPDATE of two tables assigns in
+no certain order, so no expression reads a column that another one sets."""
+
+MAKE = (
+    "INSERT IGNORE INTO $names SELECT %(name)s, 0, m.floor, 1, '', '', 0, 0, 0, 0, '', '', 0, $now, '', '' "
+    "FROM $meta AS m WHERE m.one = 1 AND $now < %(before)d LOCK IN SHARE MODE"
+)
+"""Makes an idle row if there is none. It locks the row of the floor, so that no sweep raises the floor meanwhile."""
+
+RELEASE = (
+    "UPDATE $names SET version = version + 1, request_id = '', holder = '', last_released = %(request_id)s, "
+    "used_at = $now, idle_after = $now "
+    "WHERE name = %(name)s AND plain = 1 AND request_id = %(request_id)s AND expires_at > $now AND used_at <= $now"
+)
+
+RENEW = (
+    "UPDATE $names SET version = version + 1, expires_at = GREATEST(expires_at, $now + %(ttl)d), "
+    "idle_after = GREATEST(expires_at, $now + %(ttl)d) + lock_delay, ttl = GREATEST(ttl, %(ttl)d), used_at = $now "
+    "WHERE name = %(name)s AND plain = 1 AND request_id = %(request_id)s AND counter = %(token)d "
+    "AND expires_at > $now AND used_at <= $now AND expires_at <= $now + ttl"
+)
+"""Renews one lease. It leaves a lease alone that ends later than its ttl from now: the clock has stepped back, or a
+later renewal came first."""
+
+WRITE = (
+    "UPDATE $names SET version = %(version)s, counter = %(counter)d, plain = %(plain)d, request_id = %(request_id)s, "
+    "holder = %(holder)s, ttl = %(ttl)d, lock_delay = %(lock_delay)d, granted_at = %(granted_at)d, "
+    "expires_at = %(expires_at)d, last_released = %(last_released)s, tombstones = %(tombstones)s, "
+    "used_at = %(used_at)d, idle_after = %(idle_after)d, state = %(state)s, heads = %(heads)s "
+    "WHERE name = %(name)s AND version = %(before)d%(if)s AND EXISTS (SELECT 1 FROM $meta AS m WHERE m.one = 1 "
+    "AND m.quarantined_since = %(since)d AND m.timeline = $timeline AND (m.started = $started OR $started = 0))"
+)
+
+SEND = (
+    "INSERT INTO $messages (channel, payload, sent_at) SELECT %(channel)s, %(payload)s, $now FROM $meta AS m "
+    "WHERE m.one = 1 AND ROW_COUNT() = 1"
+)
+"""Leaves a message after the write of its row, or after another message of the row: each changes one row, or none."""
+
+
+READ_CELL = (
+    "SELECT $now, c.version, c.content FROM $meta AS m LEFT JOIN $cells AS c ON c.name = %(name)s WHERE m.one = 1"
+)
+
+MAKE_CELL = (
+    "INSERT IGNORE INTO $cells SELECT %(name)s, GREATEST($now, m.floor), '', $now + %(keep)d FROM $meta AS m "
+    "WHERE m.one = 1 LOCK IN SHARE MODE"
+)
+"""Makes the row of a removed cell if there is none. It locks the row of the floor, as MAKE does."""
+
+WRITE_CELL = (
+    "UPDATE $cells SET version = LAST_INSERT_ID(version + 1), content = %(value)s, kept_until = %(until)s "
+    "WHERE name = %(name)s AND %(if)s"
+)
+
+
+class MySqlStatements:
+    """The statements on the tables of one prefix."""
+
+    def __init__(self, prefix: str) -> None:
+        """Write them."""
+        make = partial(expand, schema="", prefix=prefix)
+        self._read, self._acquire, self._make = make(READ), make(ACQUIRE), make(MAKE)
+        self._release, self._renew, self._write, self._send = make(RELEASE), make(RENEW), make(WRITE), make(SEND)
+        self._same = make("SELECT COUNT(*) INTO @tenure_same FROM $names WHERE %s FOR UPDATE")
+        self._lock = make("SELECT 1 FROM $names WHERE name IN (%s) ORDER BY name FOR UPDATE")
+        self.look = make("SELECT layout, longest_ttl FROM $meta")
+        self._lengthen = make(
+            "UPDATE $meta SET started = IF(longest_ttl = 0 AND started = 0, $started, started), longest_ttl = %d "
+            "WHERE longest_ttl < %d"
+        )
+        self._begin_quarantine = make(
+            "UPDATE $meta SET quarantined_since = $now, quarantined_until = $now + GREATEST(longest_ttl, %d), "
+            "timeline = $timeline, started = IF($started = 0, started, $started) "
+            "WHERE one = 1 AND NOT (timeline = $timeline AND (started = $started OR $started = 0))"
+        )
+        self._shorten_quarantine = make(
+            "UPDATE $meta SET quarantined_until = $now + GREATEST(longest_ttl, %d) "
+            "WHERE one = 1 AND quarantined_until > $now + GREATEST(longest_ttl, %d)"
+        )
+        self.clock = make("SELECT $now")
+        self._read_cell, self._make_cell, self._write_cell = make(READ_CELL), make(MAKE_CELL), make(WRITE_CELL)
+        self._kept_until = make("$now + %d")
+        self._next_cell = make("SELECT name FROM $cells WHERE name > %s ORDER BY name LIMIT 1 OFFSET %d")
+        self._old_cells = make(
+            "SELECT name, version FROM $cells WHERE name > %s%s AND kept_until BETWEEN 1 AND $now "
+            "ORDER BY name LIMIT %d"
+        )
+        self._forget_cells = make(
+            "DELETE FROM $cells WHERE name IN (%s) AND kept_until BETWEEN 1 AND $now AND version <= %d"
+        )
+        self.end_quarantine = make("UPDATE $meta SET quarantined_until = $now WHERE quarantined_until > $now")
+        self._names = make(
+            "SELECT name FROM $names WHERE idle_after > $now AND name > %s AND name >= %s AND name < %s "
+            "ORDER BY name LIMIT %d"
+        )
+        self._next = make("SELECT name FROM $names WHERE name > %s ORDER BY name LIMIT 1 OFFSET %d")
+        self._old = make(
+            "SELECT name, counter FROM $names WHERE name > %s%s AND idle_after < $now - %d ORDER BY name LIMIT %d"
+        )
+        self._raise_floor = make("UPDATE $meta SET floor = GREATEST(floor, %d) WHERE one = 1")
+        self._forget = make(
+            "DELETE FROM $names WHERE name IN (%s) AND idle_after < $now - %d AND version > 0 AND counter <= %d"
+        )
+        self._forget_messages = make("DELETE FROM $messages WHERE sent_at < $now - %d ORDER BY id LIMIT %d")
+        self._messages = make("SELECT id, payload FROM $messages WHERE channel = %s ORDER BY id LIMIT %d")
+        self._delete_messages = make("DELETE FROM $messages WHERE id IN (%s)")
+        self._sleep = make("SELECT SLEEP(%s) FROM $meta WHERE NOT EXISTS (SELECT 1 FROM $messages WHERE channel = %s)")
+
+    # -- names -------------------------------------------------------------------------------------------------
+
+    def read(self, names: Iterable[str], longest_ttl: int) -> str:
+        """Return the rows of some names."""
+        return self._read % {"names": texts(names), "longest": longest_ttl}
+
+    def acquire(self, request: AcquireRequest) -> str:
+        """Grant a plain row that is free."""
+        return self._acquire % {
+            "proposal": request.proposal,
+            "more": request.span - 1,
+            "request_id": text(request.request_id),
+            "holder": text(pack_holder(request.channel, request.owner, notify_contended=request.span > 1)),
+            "ttl": request.ttl,
+            "lock_delay": request.lock_delay,
+            "name": text(request.name),
+        }
+
+    def make(self, name: str, before: int) -> str:
+        """Make an idle row if there is none, and the clock does not show the instant `before` yet."""
+        return self._make % {"name": text(name), "before": before}
+
+    def release(self, name: str, request_id: str) -> str:
+        """End the lease of a request in a plain row."""
+        return self._release % {"name": text(name), "request_id": text(request_id)}
+
+    def renew(self, renewal: RenewRequest) -> str:
+        """Renew the lease in a plain row."""
+        return self._renew % {
+            "name": text(renewal.name),
+            "request_id": text(renewal.request_id),
+            "token": renewal.token,
+            "ttl": renewal.ttl,
+        }
+
+    def write(self, row: SqlRow, since: int, of: int = 0) -> str:
+        """Write a row that still has its version; if it is one `of` several, only if all of them have theirs.
+
+        `since` is the quarantine of the snapshot: a server that may have forgotten grants since then writes nothing.
+        """
+        return self._write % {
+            "since": since,
+            "version": "version + 1" if row.version else expand("$now", "", ""),
+            "counter": row.counter,
+            "plain": row.plain,
+            "request_id": text(row.request_id),
+            "holder": text(row.holder),
+            "ttl": row.ttl,
+            "lock_delay": row.lock_delay,
+            "granted_at": row.granted_at,
+            "expires_at": row.expires_at,
+            "last_released": text(row.last_released),
+            "tombstones": text(row.tombstones),
+            "used_at": row.used_at,
+            "idle_after": row.idle_after,
+            "state": text(row.state),
+            "heads": text(row.heads),
+            "name": text(row.name),
+            "before": row.version,
+            "if": f" AND {SAME} = {of}" if of else "",
+        }
+
+    def lock(self, names: Iterable[str]) -> str:
+        """Lock the rows of some names, in the order of the names."""
+        return self._lock % texts(names)
+
+    def lock_all(self, rows: Iterable[SqlRow]) -> str:
+        """Lock some rows, and count those that still have their versions."""
+        return self._same % " OR ".join(f"(name = {text(row.name)} AND version = {row.version})" for row in rows)
+
+    def send(self, channel: str, payload: bytes) -> str:
+        """Leave a message for a channel, if the statement before this one changed a row."""
+        return self._send % {"channel": text(channel), "payload": raw(payload)}
+
+    def names(self, prefix: str, after: str, most: int) -> str:
+        """Return names in use that start with a prefix. No UTF-8 has a byte 255, so that one is after all of them."""
+        start = prefix.encode()
+        return self._names % (text(after), text(prefix), raw(start + b"\xff"), most)
+
+    # -- cells -------------------------------------------------------------------------------------------------
+
+    def read_cell(self, name: str) -> str:
+        """Return the time, and a cell."""
+        return self._read_cell % {"name": text(name)}
+
+    def make_cell(self, name: str, keep: int) -> str:
+        """Make the row of a removed cell if there is none."""
+        return self._make_cell % {"name": text(name), "keep": keep}
+
+    def write_cell(self, name: str, value: bytes, version: int, keep: int) -> str:
+        """Write a cell that has this version (0: that is removed)."""
+        return self._write_cell % {
+            "name": text(name),
+            "value": raw(value),
+            "until": self._kept_until % keep if keep else "0",
+            "if": f"version = {version} AND content <> ''" if version else "content = ''",
+        }
+
+    def next_cell(self, after: str, most: int) -> str:
+        """Return the last of the next names of cells, if there are `most`."""
+        return self._next_cell % (text(after), most - 1)
+
+    def old_cells(self, after: str, last: str, most: int) -> str:
+        """Return the cells whose time is over, after a name and up to the last one, and their versions."""
+        return self._old_cells % (text(after), f" AND name <= {text(last)}" if last else "", most)
+
+    def forget_cells(self, names: Iterable[str], version: int) -> str:
+        """Delete cells whose time is over, and whose versions are no larger than this one."""
+        return self._forget_cells % (texts(names), version)
+
+    # -- old rows ----------------------------------------------------------------------------------------------
+
+    def next(self, after: str, most: int) -> str:
+        """Return the last of the next names, if there are `most`."""
+        return self._next % (text(after), most - 1)
+
+    def old(self, after: str, last: str, retention: int, most: int) -> str:
+        """Return the old names that follow a name, up to the last one, and their counters."""
+        return self._old % (text(after), f" AND name <= {text(last)}" if last else "", retention, most)
+
+    def raise_floor(self, counter: int) -> str:
+        """Raise the floor to a counter."""
+        return self._raise_floor % counter
+
+    def forget(self, names: Iterable[str], retention: int, counter: int) -> str:
+        """Delete old rows whose counters are no larger than this one."""
+        return self._forget % (texts(names), retention, counter)
+
+    def forget_messages(self, retention: int, most: int) -> str:
+        """Delete messages that nobody has read."""
+        return self._forget_messages % (retention, most)
+
+    # -- the server --------------------------------------------------------------------------------------------
+
+    def lengthen(self, longest_ttl: int) -> str:
+        """Note the longest ttl of a client; the first one of all also notes when the server started."""
+        return self._lengthen % (longest_ttl, longest_ttl)
+
+    def begin_quarantine(self, longest_ttl: int) -> tuple[str, str]:
+        """Begin a quarantine, unless another client has done so; shorten one that a clock's step back has stretched."""
+        return self._begin_quarantine % longest_ttl, self._shorten_quarantine % (longest_ttl, longest_ttl)
+
+    # -- messages ----------------------------------------------------------------------------------------------
+
+    def sleep(self, channel: str, seconds: float) -> str:
+        """Wait until the statement is ended by KILL QUERY, or this time has passed; not while there is a message.
+
+        A sender leaves its message first. If its KILL QUERY comes before this statement, this statement sees the
+        message; otherwise it is ended.
+        """
+        return self._sleep % (f"{seconds:g}", text(channel))
+
+    def messages(self, channel: str, most: int) -> str:
+        """Return the first messages of a channel."""
+        return self._messages % (text(channel), most)
+
+    def delete_messages(self, ids: Iterable[int]) -> str:
+        """Delete messages."""
+        return self._delete_messages % ", ".join(map(str, ids))
+
+
+# -- rows --------------------------------------------------------------------------------------------------------
+
+
+def read_snapshot(result: MySqlResult, names: Sequence[str]) -> SqlSnapshot:
+    """Read the rows of some names, which has one line at least."""
+    rows: list[SqlRow] = []
+    silent: set[str] = set()
+    for line in result.rows:
+        if line[NAME] is not None:
+            rows.append(_read_row(line[NAME:]))
+            silent.update(read_text(line[NAME - 1] or "").split())
+    found = {row.name for row in rows}
+    rows += [SqlRow(name) for name in names if name not in found]
+    at, floor, since, until = (int(cell) for cell in result.rows[0][:KNOWN])
+    return SqlSnapshot(at, rows, floor, frozenset(silent), since, until)
+
+
+def _read_row(cells: Row) -> SqlRow:
+    name, version, counter, plain, request_id, holder, *others = cells
+    ttl, lock_delay, granted_at, expires_at, last_released, tombstones, used_at, idle_after, state, heads = others
+    return SqlRow(
+        read_text(name),
+        int(version),
+        int(counter),
+        bool(plain),
+        read_text(request_id),
+        read_text(holder),
+        int(ttl),
+        int(lock_delay),
+        int(granted_at),
+        int(expires_at),
+        read_text(last_released),
+        read_text(tombstones),
+        int(used_at),
+        int(idle_after),
+        read_text(state),
+        read_text(heads),
+    )
+
+
+def read_text(cell: Any) -> str:  # noqa: ANN401 - bytes of one kind or another
+    """Read a text, which is bytes in the tables."""
+    return cell if isinstance(cell, str) else bytes(cell).decode()

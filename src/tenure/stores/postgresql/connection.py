@@ -1,0 +1,243 @@
+"""One connection to PostgreSQL, on libpq: statements and notifications, for both forms of the API.
+
+What may have to wait is a generator that yields READABLE or WRITABLE, and is resumed when its socket is. A thread polls
+for that, an event loop awaits it. It stands on psycopg's wrapper of libpq, below its connections: these cannot end a
+statement by a deadline in threads, and cost a fifth of a pair.
+"""
+
+import os
+import re
+import socket
+from collections.abc import Generator, Sequence
+from contextlib import suppress
+
+from psycopg import OperationalError, pq
+from psycopg.pq import Escaping
+
+from tenure.stores.postgresql.errors import PgBroken, PgServerError
+from tenure.transport.polling import READABLE, WRITABLE
+
+Waits = Generator[int, None, None]
+"""Yields what to wait for."""
+
+Cell = bytes | None
+Params = Sequence[Cell]
+Table = list[tuple[Cell, ...]]
+
+PLACE = re.compile(r"\$([0-9]+)")
+"""The place of a parameter in a statement."""
+
+NOISE = re.compile(r"^connection to server [^\n]*? failed: |\n\tIs the server running[^\n]*", re.MULTILINE)
+"""Parts of an error text of libpq that repeat what the error of Tenure says: the address, and whether it runs."""
+
+DONE = frozenset({pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK})
+
+
+class PgStatement:
+    """A statement that is prepared once on each connection."""
+
+    __slots__ = ("name", "optional", "text")
+
+    def __init__(self, name: str, text: str, optional: int = 0) -> None:
+        """Name it, for the server. If the column `optional` is NULL, so are all after it: they are not read then."""
+        self.name = name.encode()
+        self.text = text.encode()
+        self.optional = optional
+
+
+class PgConnection:
+    """One connection. Used by one caller at a time."""
+
+    def __init__(self, pgconn: pq.abc.PGconn, place: str) -> None:
+        """Use a connection of libpq that is being made."""
+        self.place = place
+        """The server, for messages."""
+        self.used = 0.0
+        self.pooled = False
+        """Whether a pooler is between: then a statement may run in any session, and nothing can be prepared."""
+        self.label = ""
+        """The application name that was set for the session, if it was set after the connection was made."""
+        self._pgconn = pgconn
+        self._prepared: set[bytes] = set()
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait on."""
+        return self._pgconn.socket
+
+    # -- life ----------------------------------------------------------------------------------------------
+
+    def shake_hands(self) -> Waits:
+        """Connect. Raises PgServerError or PgBroken."""
+        pgconn = self._pgconn
+        while (status := pgconn.connect_poll()) != pq.PollingStatus.OK:
+            if status == pq.PollingStatus.FAILED:
+                raise _connect_error(pgconn)
+            yield READABLE if status == pq.PollingStatus.READING else WRITABLE
+        pgconn.nonblocking = 1
+
+    @property
+    def backend_pid(self) -> int:
+        """The process of the session, as whoever took the connection says."""
+        return self._pgconn.backend_pid
+
+    @property
+    def server_version(self) -> int:
+        """The version of the server, as 150004 for 15.4."""
+        return self._pgconn.server_version
+
+    def is_stale(self) -> bool:
+        """Tell whether the server has closed the connection.
+
+        libpq notices the end only by a second read if the server's reason for it came first.
+        """
+        with suppress(OperationalError):
+            for _ in range(2):
+                if self._pgconn.status != pq.ConnStatus.OK:
+                    return True
+                self._pgconn.consume_input()
+            return self._pgconn.status != pq.ConnStatus.OK
+        return True
+
+    def close(self) -> None:
+        """Close it."""
+        self._pgconn.finish()
+
+    def abandon(self) -> None:
+        """In a forked child: close this copy, without a word to the server."""
+        with suppress(OSError, OperationalError), socket.socket() as blank:
+            os.dup2(blank.fileno(), self._pgconn.socket, inheritable=False)
+        self._pgconn.finish()
+
+    # -- statements ----------------------------------------------------------------------------------------
+
+    def execute(self, statement: PgStatement, params: Params) -> Generator[int, None, Table]:
+        """Run a statement in a transaction of its own; return its rows. Raises PgServerError or PgBroken."""
+        pgconn = self._pgconn
+        try:
+            if self.pooled:
+                pgconn.send_query_params(statement.text, params)
+            else:
+                if statement.name not in self._prepared:
+                    pgconn.send_prepare(statement.name, statement.text)
+                    yield from self._result()
+                    self._prepared.add(statement.name)
+                pgconn.send_query_prepared(statement.name, params)
+            result = yield from self._result()
+        except OperationalError as error:
+            raise PgBroken(_text(error)) from error
+        if (optional := statement.optional) and result.get_value(0, optional) is None:
+            return [tuple([result.get_value(0, column) for column in range(optional)])]
+        return _table(result)
+
+    def execute_once(self, statement: PgStatement, params: Params) -> Generator[int, None, Table]:
+        """Run a statement that is rarely used, without preparing it. Raises PgServerError or PgBroken."""
+        try:
+            self._pgconn.send_query_params(statement.text, params)
+            result = yield from self._result()
+        except OperationalError as error:
+            raise PgBroken(_text(error)) from error
+        return _table(result)
+
+    def run_script(self, text: str) -> Generator[int, None, Table]:
+        """Run several statements that have no parameters, in one transaction unless they say otherwise.
+
+        Return the rows of the last one that has any. Raises PgServerError or PgBroken.
+        """
+        try:
+            self._pgconn.send_query(text.encode())
+            result = yield from self._result()
+        except OperationalError as error:
+            raise PgBroken(_text(error)) from error
+        return _table(result)
+
+    def spell_out(self, statement: PgStatement, params: Params) -> str:
+        """Write the parameters into the text of a statement, for `run_script`."""
+        escape = Escaping(self._pgconn).escape_literal
+        literals = ["NULL" if each is None else escape(each).decode() for each in params]
+        return PLACE.sub(lambda found: literals[int(found[1]) - 1], statement.text.decode())
+
+    def _result(self) -> Generator[int, None, pq.abc.PGresult]:
+        """Wait for the end of the reply, and return the last result, or raise the first error."""
+        pgconn = self._pgconn
+        while pgconn.flush():
+            yield WRITABLE | READABLE
+            pgconn.consume_input()
+        last = failed = None
+        while True:
+            while pgconn.is_busy():
+                yield READABLE
+                pgconn.consume_input()
+            result = pgconn.get_result()
+            if result is None:
+                break
+            if result.status not in DONE:
+                failed = failed or result
+            if last is None or result.nfields:
+                last = result
+        if failed is not None:
+            raise _reply_error(failed)
+        if last is None:
+            raise PgBroken("the server closed the connection")
+        return last
+
+    # -- notifications -------------------------------------------------------------------------------------
+
+    def hear(self) -> list[bytes]:
+        """Return the payloads that have arrived. Raises PgBroken."""
+        try:
+            self._pgconn.consume_input()
+        except OperationalError as error:
+            raise PgBroken(_text(error)) from error
+        heard: list[bytes] = []
+        while (notify := self._pgconn.notifies()) is not None:
+            heard.append(notify.extra)
+        return heard
+
+
+def _table(result: pq.abc.PGresult) -> Table:
+    return [tuple(result.get_value(row, column) for column in range(result.nfields)) for row in range(result.ntuples)]
+
+
+def _connect_error(pgconn: pq.abc.PGconn) -> Exception:
+    """Return why a connection was not made. libpq tells no SQLSTATE of that, so the usual sentences stand for one."""
+    text = NOISE.sub("", pgconn.error_message.decode("utf-8", "replace"))
+    for sentence, state in SENTENCES:
+        if sentence in text:
+            return PgServerError(state, _one_line(text), fatal=True)
+    return PgBroken(_one_line(text))
+
+
+SENTENCES = (
+    ("password authentication failed", "28P01"),
+    ("no password supplied", "28P01"),
+    ("no pg_hba.conf entry", "28000"),
+    ("authentication failed", "28000"),
+    ("too many", "53300"),
+    ("remaining connection slots", "53300"),
+    ("the database system is", "57P03"),
+    ("accepting connections", "57P03"),
+    ("session is read-only", "25006"),
+    ("server is in hot standby mode", "25006"),
+    ("permission denied", "42501"),
+    ("role ", "28000"),
+    ("database ", "3D000"),
+)
+"""What servers and libpq say when they refuse a connection, and the SQLSTATE of that. The first that fits counts."""
+
+
+def _reply_error(result: pq.abc.PGresult) -> Exception:
+    state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
+    message = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message
+    severity = result.error_field(pq.DiagnosticField.SEVERITY_NONLOCALIZED) or b""
+    text = _one_line(message.decode("utf-8", "replace"))
+    if not state:
+        return PgBroken(text)
+    return PgServerError(state, text, fatal=severity in {b"FATAL", b"PANIC"})
+
+
+def _text(error: Exception) -> str:
+    return _one_line(str(error))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

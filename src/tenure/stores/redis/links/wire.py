@@ -1,0 +1,222 @@
+"""The wire protocol that the links of both forms of the API share: encoded requests, and the meaning of errors.
+
+No error that leaves this file, and none that is its cause, contains a credential. A server repeats the arguments of a
+command that it does not know; this file cuts them off.
+"""
+
+import os
+import re
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+import hiredis
+import redis.exceptions as from_redis
+
+from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from tenure.stores.redis.links.link import RedisAddress, ReplyError, Word
+from tenure.stores.redis.lua.scripts import Script
+from tenure.transport.handshake import HandshakeFailed, advice
+
+NOTHING: Final = object()
+"""The value that a reader returns while no reply is complete."""
+
+WHO: Final = (b"*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n", b"*2\r\n$4\r\nINFO\r\n$11\r\nreplication\r\n")
+"""The requests whose replies `identity_of` takes: the process of a server, and its last promotion."""
+
+WHO_AND_HOW: Final = (*WHO, b"*3\r\n$6\r\nCONFIG\r\n$3\r\nGET\r\n$7\r\nappend*\r\n")
+"""The same requests, and one that tells whether the server writes everything to disk before it replies."""
+
+Identify = tuple[bytes, ...] | None
+
+DURABLE: Final = b"durable:"
+"""The prefix of the run id that tells scripts that the server forgets nothing in a restart."""
+
+_pack: Callable[[tuple[Word, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]  # pyright: ignore[reportUnknownMemberType]
+
+number: Callable[[int], bytes] = b"%d".__mod__
+"""Encode a whole number as a word of a command."""
+
+_RUN_ID = re.compile(rb"^(?:txt:)?run_id:(\w+)", re.MULTILINE)
+_PROMOTED_AT = re.compile(rb"^(?:txt:)?second_repl_offset:(\d+)", re.MULTILINE)
+_ECHO = ", with args beginning with:"
+
+_REFUSED = (from_redis.AuthenticationError, from_redis.AuthorizationError)
+_PASSING = (ReplyError, from_redis.ConnectionError, from_redis.TimeoutError, OSError)
+
+
+def new_reader() -> hiredis.Reader:
+    """Create a parser whose gets() returns NOTHING while it has no reply, and error replies as ReplyError."""
+    return hiredis.Reader(replyError=ReplyError, errors="replace", notEnoughData=NOTHING)
+
+
+def command(*words: Word) -> bytes:
+    """Encode a plain command."""
+    return _pack(words)
+
+
+def evalsha(script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], run_id: bytes) -> bytes:
+    """Encode the call of a script that the server knows, with the run id as its last argument."""
+    return _pack((b"EVALSHA", script.digest, number(len(keys)), *keys, *args, run_id))
+
+
+class RequestTemplate:
+    """The call of a script for requests of one lock: all is packed but what differs between the requests.
+
+    Such a script takes as its last key that of the request's tombstone, and as its third argument a few numbers before
+    the request id.
+    """
+
+    __slots__ = ("_head", "_keys", "_middle", "_seen", "_short", "fields", "length", "marker", "script", "seen")
+
+    def __init__(  # noqa: PLR0917 - made in one place only
+        self, script: Script, marker: str, state: str, fields: bytes, seen: bytes | None, numbers: int, length: int
+    ) -> None:
+        """Pack the call for request ids of a `length`, and so many bytes of `numbers`; `seen` is the generation."""
+        self.script = script
+        self.marker = marker
+        self.fields = fields
+        self.seen = seen
+        self.length = length
+        self._keys = marker, state, state + ":q", f"{state}:t:"
+        packed = _pack((b"EVALSHA", script.digest, b"4", *self._keys[:3])).partition(b"\r\n")[2]
+        tombstone = self._keys[3].encode()
+        self._head = b"*11\r\n%b$%d\r\n%b" % (packed, len(tombstone) + length, tombstone)
+        self._short = b"*10" + self._head[3:]
+        self._seen = seen or b""
+        constant = _pack((fields, self._seen)).partition(b"\r\n")[2]
+        self._middle = b"\r\n%b$%d\r\n" % (constant, numbers + length)
+
+    def fits(self, request_id: bytes, seen: Mapping[Word, bytes]) -> bool:
+        """Tell whether a request id has the length that was packed, and the generation is still the one in `seen`."""
+        return self.length == len(request_id) and self.seen is seen.get(self.marker)
+
+    def packed(self, request_id: bytes, numbers: bytes, run_id: bytes) -> bytes:
+        """Return the call for one request to the process with a run id, which is left out if the generation has it."""
+        if run_id and self._seen.endswith(run_id):
+            return b"".join((self._short, request_id, self._middle, numbers, request_id, b"\r\n"))
+        last = b"\r\n$%d\r\n%b\r\n" % (len(run_id), run_id)
+        return b"".join((self._head, request_id, self._middle, numbers, request_id, last))
+
+    def words(self, request_id: bytes, numbers: bytes) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
+        """Return the keys and the arguments of the call for one request, without the run id."""
+        marker, state, queue, tombstone = self._keys
+        return (marker, state, queue, tombstone + request_id.decode()), (self.fields, self._seen, numbers + request_id)
+
+    def last_words(self, run_id: bytes) -> tuple[bytes, ...]:
+        """Return the run id as the last argument, or no argument if `packed` leaves it out."""
+        return () if run_id and self._seen.endswith(run_id) else (run_id,)
+
+
+def eval_text(script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], run_id: bytes) -> bytes:
+    """Encode the call with the script's text, after a NOSCRIPT. The server knows the script from then on."""
+    return _pack((b"EVAL", script.text, number(len(keys)), *keys, *args, run_id))
+
+
+def wait(replicas: int, left: float) -> bytes:
+    """Encode a WAIT whose reply comes before `left` seconds have passed."""
+    return command(b"WAIT", number(replicas), number(max(1, int(left * 800))))  # 0 would wait for ever
+
+
+def is_error(reply: object, code: str) -> bool:
+    """Return whether a reply is the error that begins with `code`."""
+    return type(reply) is ReplyError and reply.code == code
+
+
+def raise_if_error(reply: object) -> None:
+    """Raise a reply that is an error."""
+    if type(reply) is ReplyError:
+        raise reply
+
+
+def run_id_of(info: bytes) -> bytes:
+    """Return the run id in the reply to INFO, or b"" if there is none."""
+    found = _RUN_ID.search(info)
+    return found[1] if found else b""
+
+
+def identity_of(address: RedisAddress, reply: Any, copies: Any = None, how: Any = None) -> bytes:  # noqa: ANN401 - whatever they answer
+    """Return the identity of a server from its replies to WHO or WHO_AND_HOW: RUN_ID@OFFSET.
+
+    Raises StoreError if the server does not tell its run id. A process that was a replica meanwhile has another offset,
+    that of its promotion. A server that does not tell how it writes may forget.
+    """
+    if type(reply) is ReplyError and reply.code != "NOPERM":
+        raise cannot_connect(address, reply) from reply
+    if run_id := run_id_of(reply) if isinstance(reply, bytes) else b"":
+        promoted = _PROMOTED_AT.search(copies) if isinstance(copies, bytes) else None
+        return (DURABLE if _is_durable(how) else b"") + run_id + b"@" + (promoted[1] if promoted else b"0")
+    cause = reply if type(reply) is ReplyError else None
+    message = (
+        f"the Redis server at {address} does not tell its run_id, which shows whether it has restarted; "
+        'allow this user the command INFO (ACL SETUSER ... +info), or turn the restart guard off with guard="off"'
+    )
+    raise StoreError(message) from cause
+
+
+def _is_durable(how: Any) -> bool:  # noqa: ANN401
+    if not isinstance(how, list):
+        return False
+    words = cast("list[bytes]", how)
+    settings = dict(zip(words[::2], words[1::2], strict=False))
+    return settings.get(b"appendonly") == b"yes" and settings.get(b"appendfsync") == b"always"
+
+
+def cannot_connect(address: RedisAddress, error: Exception) -> StoreError:
+    """Return the error of a failed connection: StoreUnavailable if a later try may help, else StoreError.
+
+    Takes the errors of redis-py and of sockets, and a ReplyError.
+    """
+    why = _why(error)
+    if isinstance(root := _root(error), HandshakeFailed):
+        return StoreUnavailable(advice(f"the Redis server at {address}", root, "redis"))
+    if (text := _refused(error)) or isinstance(root, ssl.SSLCertVerificationError):
+        return StoreError(f"the Redis server at {address} is there, but {text or _DISTRUST} ({why})")
+    return StoreUnavailable(
+        f"cannot reach the Redis server at {address} ({why}); check that it runs, that this machine may connect to it, "
+        "and the host, the port and the scheme of the URL (rediss:// for TLS)"
+    )
+
+
+def unanswered(address: RedisAddress, error: Exception) -> OutcomeUnknown:
+    """Return the error of a request that was sent and got no reply."""
+    return OutcomeUnknown(
+        f"the Redis server at {address} did not answer ({_why(error)}); "
+        "the request may or may not have been carried out; try again, and check the server and the network"
+    )
+
+
+_DISTRUST = "its certificate is not trusted; check ssl_ca_certs and the host name in the URL"
+
+
+def _refused(error: Exception) -> str:
+    """Return the reason for which a server refuses this client, or "" if a later try may help."""
+    if isinstance(error, _REFUSED) or _code(error) in {"NOAUTH", "WRONGPASS"}:
+        return "it refused the credentials; check the user and the password"
+    if isinstance(error, from_redis.NoPermissionError) or _code(error) == "NOPERM":
+        return "this user lacks a permission that connecting needs; check its ACL"
+    if isinstance(error, _PASSING):
+        return ""
+    return "it refused the connection; check the options of the URL"
+
+
+def _code(error: Exception) -> str:
+    return error.code if isinstance(error, ReplyError) else ""
+
+
+def _why(error: Exception) -> str:
+    """Return the reason in an error, in the words of the server or the system."""
+    error.args = tuple(each.partition(_ECHO)[0] if isinstance(each, str) else each for each in error.args)
+    root = _root(error)
+    if isinstance(root, TimeoutError | from_redis.TimeoutError):
+        return "timed out"
+    if isinstance(root, ConnectionError) and root.errno:  # asyncio adds the address to strerror, and drops the reason
+        return os.strerror(root.errno)
+    system = root.strerror if isinstance(root, OSError) else None
+    return (system or str(root) or type(root).__name__).rstrip(".")
+
+
+def _root(error: BaseException) -> BaseException:
+    """Return the error of the system that redis-py wrapped in its own, or the error itself."""
+    inner = error.__cause__ or error.__context__
+    return inner if isinstance(inner, OSError) and isinstance(error, from_redis.RedisError) else error

@@ -1,0 +1,175 @@
+"""The contract of a database's session locks: locks that a database keeps for a session, without a table.
+
+A session holds one lock at a time. Its lock ends with an unlock or with the session; and the server ends a session that
+has sent nothing for a ttl. So a session lock is a lease: a statement renews it, and a holder that stands still or is
+cut off loses it. Nothing else is kept of a lock, and nothing of it after its end.
+"""
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Protocol
+
+from tenure.contracts.store import Capabilities
+
+KEY_BITS = 63
+MARK_BITS = 31
+
+
+CAPABILITIES = Capabilities(
+    min_ttl=0.05,
+    queue=False,
+    weights=False,
+    local=False,
+    span=1,
+    shows_waiters=False,
+    tokens=False,
+    records=False,
+)
+"""What session locks can do, if a database can no more than that."""
+
+
+class SessionEndedError(Exception):
+    """The session is over, and its lock with it. Users never see this error: their lease is lost."""
+
+    def __init__(self, why: str, *, during: bool = False) -> None:
+        """Say why, and whether the connection broke during the request: then it may have been carried out before."""
+        super().__init__(why)
+        self.during = during
+
+
+@dataclass(slots=True, frozen=True)
+class LockKey:
+    """What stands for a name in a database that keeps no names: numbers made from a hash of it."""
+
+    name: str
+    number: int
+    """The key of the lock, of 63 bits."""
+    mark: int
+    """Another hash, of 31 bits: it shows that two names have one key."""
+
+    @classmethod
+    def of(cls, name: str) -> "LockKey":
+        """Make the key of a name: the first 63 bits of BLAKE2b, big-endian. The mark follows after the 64th bit."""
+        digest = blake2b(name.encode(), digest_size=16, person=b"tenure").digest()
+        number = int.from_bytes(digest[:8], "big") >> (64 - KEY_BITS)
+        return cls(name, number, int.from_bytes(digest[8:12], "big") >> (32 - MARK_BITS))
+
+
+@dataclass(slots=True)
+class SessionHolder:
+    """A session that holds the lock of a key, as the server shows it."""
+
+    session: int
+    """The number of the session at the server."""
+    owner: str
+    token: int = 0
+    """The token of the lease; 0 if it is not known."""
+    ttl: int = 0
+    """The ttl of the lease, in microseconds; 0 if it is not known."""
+    left: float = 0.0
+    """In how many seconds the server ends the session if it sends nothing."""
+    same_name: bool = True
+    """Whether the session holds the lock for the name that was asked for. If not, two names have one key, or the lock
+    is not one of Tenure's."""
+
+
+@dataclass(slots=True)
+class SessionView:
+    """The sessions that hold the lock of a key, and those that wait for it."""
+
+    holders: list[SessionHolder] = field(default_factory=list[SessionHolder])
+    waiters: list[tuple[str, float]] = field(default_factory=list[tuple[str, float]])
+    """The owner of each waiter, and for how many seconds it has waited."""
+
+
+@dataclass(slots=True)
+class LockTerms:
+    """On which terms a lock is requested."""
+
+    owner: str
+    ttl: int
+    """In microseconds."""
+    proposal: int
+    """The token, if no sequence gives one."""
+    wait: float
+    """For how many seconds to wait in the database."""
+
+
+class LockSession(Protocol):
+    """A session that holds one lock, or none. Used by one caller at a time.
+
+    Its operations raise SessionEndedError if the session is over, and StoreError for everything else.
+    """
+
+    async def lock(self, key: LockKey, terms: LockTerms, until: float) -> int:
+        """Take a lock, or wait for it as the terms say; return its token, 0: it is taken.
+
+        After any error the session must be closed: it may hold the lock.
+        """
+        ...
+
+    async def unlock(self, until: float) -> bool:
+        """Give the lock up; return whether the session held it. After any error the session must be closed."""
+        ...
+
+    def begin_to_prolong(self, ttl: int) -> SessionEndedError | None:
+        """Send a renewal of the lock for so many microseconds, unless the reply to an earlier one is due.
+
+        Never shortens. Return why the session has ended; None: `end_prolonging` has the reply.
+        """
+        ...
+
+    async def end_prolonging(self, until: float) -> bool | SessionEndedError | None:
+        """Wait for the reply to the renewal. Return whether the lock is held, or why the session has ended.
+
+        None: the session did not answer in time, and may be asked again.
+        """
+        ...
+
+    def has_ended(self) -> bool:
+        """Tell, without a request, whether the server has closed the connection."""
+        ...
+
+
+class SessionLocks(Protocol):
+    """One client's access to the session locks of a database."""
+
+    most: int
+    """How many sessions there are at most."""
+    longest_ttl: int
+    """The longest ttl after which the server ends a silent session, in microseconds. Longer leases are cut to it."""
+    waits: bool
+    """Whether a session can wait in the database for a fraction of a second. If not, waiters poll. Known once a session
+    was taken."""
+
+    async def open(self, until: float) -> bool:
+        """Connect; return whether tokens come from a sequence. Raises StoreError if the server or a pooler is unfit."""
+        ...
+
+    async def take(self, until: float) -> LockSession:
+        """Return a session that holds no lock. Raises StoreUnavailable if none is free in time."""
+        ...
+
+    def put_back(self, session: LockSession) -> None:
+        """Let others use a session that holds no lock."""
+
+    def close_session(self, session: LockSession) -> None:
+        """End a session, and with it its lock as soon as the server notices. Idempotent."""
+
+    async def look(self, key: LockKey, until: float) -> SessionView:
+        """Return who holds a lock, and who waits for it."""
+        ...
+
+    async def last_token(self, until: float) -> int:
+        """Return the last token of the sequence; 0 without one."""
+        ...
+
+    async def end_holder(self, key: LockKey, session: int, until: float) -> bool:
+        """End another session if it holds the lock; return whether it did. Its token is not the last one any more."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect: all locks end."""
+
+    def abandon(self) -> None:
+        """In a forked child: drop what was inherited."""

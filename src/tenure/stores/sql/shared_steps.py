@@ -1,0 +1,199 @@
+"""The steps of one client on one name, taken together.
+
+If three hundred waiters of a semaphore took a step each, every one of them would read and write the whole queue, and
+wait for the row behind all others. So of the steps that come while one is under way the next takes all at once. It
+does not wait for long: if the reply is lost, only those whose request it was learn of it late.
+
+If many clients do so, the row is busy all the same. Then their steps are slow, and after a slow step the waiters of a
+client pause, the longer the slower the step was. So a client waits for the row a fifth of the time, and few of them at
+once stand before a release. Without the pause they would ask as often as before: a row that is busy once would stay so.
+"""
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from copy import copy
+from functools import partial
+from typing import Any, Generic, TypeVar, cast
+from weakref import WeakValueDictionary
+
+from tenure.contracts.runtime import Runtime
+from tenure.errors import OutcomeUnknown, StoreUnavailable
+from tenure.runtimes.single import SingleFlight
+from tenure.stores.sql.database import SqlSnapshot
+from tenure.stores.tabled import Steps
+from tenure.table.step import Step
+
+T = TypeVar("T")
+
+NEXT_AFTER = 0.1
+"""After how many seconds the next step begins though the one under way has not ended: later where steps are slow."""
+
+USUAL = 0.02
+"""How many seconds a step takes if its row is not busy."""
+
+MULTIPLE = 4
+"""For how many times as long as a slow step took waiters pause after it, and the next step waits for it."""
+
+LONGEST = 1.0
+"""The longest of these waits, in seconds: the store may drop a waiter that has not asked for four."""
+
+Work = Callable[[Steps], Any]
+Take = Callable[[str, SqlSnapshot | None, Work, float], Coroutine[Any, Any, Any]]
+"""Takes a step on a name, from a snapshot if there is one."""
+
+
+class _Share(Generic[T]):
+    """The work of one caller in a step, and its result."""
+
+    __slots__ = ("ended", "error", "flight", "result", "work")
+
+    def __init__(self, work: Callable[[Step], T]) -> None:
+        self.work = work
+        self.ended = False
+        self.flight: SingleFlight | None = None
+        """The step that does this work, once it was begun."""
+        self.result: T | None = None
+        self.error: Exception | None = None
+
+    def end(self, result: T | None, error: Exception | None = None) -> None:
+        self.result, self.error = result, error
+        self.ended = True
+
+
+class _Line:
+    """The shares in steps on one name. It lasts as long as somebody has one."""
+
+    __slots__ = ("__weakref__", "flight", "pause_until", "took", "waiting")
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.flight = SingleFlight(runtime)
+        self.waiting: deque[_Share[Any]] = deque()
+        self.took = 0.0
+        """How long the last step took that was answered."""
+        self.pause_until = 0.0
+
+
+class SharedSteps:
+    """Takes the steps of one client, each name's one after the other."""
+
+    def __init__(self, runtime: Runtime, title: str, take: Take) -> None:
+        """Prepare to take steps by `take`, on a database with this title."""
+        self._runtime = runtime
+        self._title = title
+        self._take = take
+        self._mutex = runtime.mutex()
+        self._lines: WeakValueDictionary[str, _Line] = WeakValueDictionary()
+
+    def under_way(self, name: str) -> bool:
+        """Return whether this client takes a step on a name."""
+        line = self._lines.get(name)  # the traceback of an error may keep a line for long
+        return line is not None and line.flight.under_way()
+
+    async def pause(self, name: str, until: float) -> None:
+        """Wait after a slow step of this client on a name, but for at most half of the time that is left."""
+        line = self._lines.get(name)
+        if line is not None:
+            now = self._runtime.now()
+            pause = min(line.pause_until - now, (until - now) / 2)
+            if pause > 0:
+                await self._runtime.sleep(pause)
+
+    async def take(self, name: str, work: Callable[[Step], T], until: float, snapshot: SqlSnapshot | None = None) -> T:
+        """Do `work` in a step on one name, perhaps together with others; return what it returns.
+
+        If it is alone in its step, the step is taken from `snapshot`, if there is one. Another request may have been
+        sent after that was read, and a lease must not begin before its request was sent.
+        """
+        with self._mutex:
+            line = self._lines.get(name)
+            if line is None:
+                line = self._lines[name] = _Line(self._runtime)
+        mine = _Share(work)
+        line.waiting.append(mine)
+        try:
+            while mine.flight is None:
+                await self._take_next(name, line, mine, snapshot, until)
+        finally:
+            with suppress(ValueError):
+                line.waiting.remove(mine)
+        if not mine.ended:
+            await mine.flight.settle(until)
+        if not mine.ended:
+            raise self._too_late(sent=True)
+        if mine.error is not None:
+            raise mine.error
+        return cast("T", mine.result)
+
+    async def _take_next(
+        self, name: str, line: _Line, mine: _Share[Any], snapshot: SqlSnapshot | None, until: float
+    ) -> None:
+        """Take the next step, or wait until it is taken; but not for long for the one before it."""
+        flight, now = line.flight, self._runtime.now()
+        if now >= until:
+            raise self._too_late(sent=False)
+        carry_out = partial(self._carry_out, name, line, flight, mine, snapshot=snapshot, until=until)
+        after = max(NEXT_AFTER, min(MULTIPLE * line.took, LONGEST))
+        over = await flight.fly(lambda: mine.flight is None, carry_out, min(until, now + after))
+        if not over and mine.flight is None and line.flight is flight:
+            line.flight = SingleFlight(self._runtime)
+
+    async def _carry_out(
+        self,
+        name: str,
+        line: _Line,
+        flight: SingleFlight,
+        mine: _Share[Any],
+        *,
+        snapshot: SqlSnapshot | None,
+        until: float,
+    ) -> None:
+        """Take one step for all who wait for it, of whom `mine` is usually one."""
+        shares: list[_Share[Any]] = []
+        try:
+            while line.waiting:
+                shares.append(line.waiting.popleft())
+            if mine.flight is None and mine not in shares:  # an interrupt came when another had just taken it
+                shares.append(mine)
+            for each in shares:
+                each.flight = flight
+            if shares:
+                as_read = snapshot if shares == [mine] else None
+                began = self._runtime.now()
+                results: Sequence[Any] = await self._take(name, as_read, _all_of(name, shares), until)
+                now = self._runtime.now()
+                line.took = now - began
+                line.pause_until = now + min(MULTIPLE * (line.took - USUAL), LONGEST)
+                for each, result in zip(shares, results, strict=True):
+                    each.end(result)
+        except Exception as error:  # noqa: BLE001 - each caller in this step raises it
+            for each in shares:
+                each.end(None, error if each is mine else _another(error))
+        finally:
+            for each in shares:
+                if not each.ended:  # an interrupt of the caller that takes the step for all
+                    each.end(None, self._too_late(sent=True))
+
+    def _too_late(self, *, sent: bool) -> StoreUnavailable:
+        if sent:
+            return OutcomeUnknown(f"{self._title} did not answer in time; the request may have been carried out")
+        return StoreUnavailable(
+            f"the request to {self._title} timed out before it was sent: raise `timeout` or `operation_timeout`"
+        )
+
+
+def _another(error: Exception) -> Exception:
+    """Return an error like this one, for another thread to raise."""
+    other = copy(error)
+    other.__cause__ = error.__cause__
+    return other
+
+
+def _all_of(name: str, shares: Sequence[_Share[Any]]) -> Work:
+    """Return the work of all shares. It may be done several times, as that of every step."""
+
+    def work(steps: Steps) -> list[Any]:
+        step = steps.on(name)
+        return [share.work(step) for share in shares]
+
+    return work

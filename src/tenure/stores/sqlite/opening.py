@@ -1,0 +1,138 @@
+"""Opening a lock file: create a missing file, refuse a foreign one, and end the leases of an earlier boot."""
+
+import contextlib
+import logging
+import os
+import sqlite3
+import stat
+from importlib import resources
+from pathlib import Path
+
+from tenure.errors import StoreError, UsageError
+from tenure.stores import table_codec as codec
+from tenure.stores.sqlite import machine
+from tenure.stores.sqlite.errors import os_error_to_store_error, to_store_error
+from tenure.stores.sqlite.fork_guard import fork_guard
+from tenure.table.state import PLACEHOLDER, NameState, Queue
+
+SCHEMA = resources.files("tenure.stores.sqlite").joinpath("schema.sql").read_text("utf-8")
+"""Read at import time: reading a resource imports modules, and a fork must not interrupt an import."""
+
+log = logging.getLogger("tenure")
+
+APPLICATION_ID = 0x484F4C44  # "HOLD"
+LAYOUT = 1
+
+CELLS = (
+    "CREATE TABLE IF NOT EXISTS cells "
+    "(version INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, value BLOB NOT NULL)"
+)
+"""The table of cells (contracts/cells.py). Each write takes a new version, which no row ever had. A file without the
+table, of an earlier Tenure, gets it when it is opened; an earlier Tenure does not look at it."""
+
+IDLE_STATE = codec.dump(NameState())
+
+
+def open_file(path: Path) -> tuple[sqlite3.Connection, tuple[int, int]]:
+    """Return a connection to the lock file at `path`, and the device and inode of the file.
+
+    Raises LockedError while another process creates the file, and UsageError or StoreError if the file can't be used.
+    """
+    with fork_guard.lock:
+        file = _make_file(path)
+        try:
+            connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise to_store_error(path, error) from error
+    try:
+        _check_owner(path, connection)
+        _prepare(path, connection, file[1])
+    except sqlite3.Error as error:
+        connection.close()
+        raise to_store_error(path, error) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection, file
+
+
+def _make_file(path: Path) -> tuple[int, int]:
+    kind = machine.file_system(path.parent)
+    if kind in machine.SHARED_BETWEEN_KERNELS:
+        raise UsageError(
+            f"{path} is on a {kind} file system, which other machines may share; an embedded lock file "
+            "coordinates one machine only. Use a file on a local disk, or a server store."
+        )
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        found = os.stat(path)
+    except OSError as error:
+        raise os_error_to_store_error(path, error) from error
+    if not stat.S_ISREG(found.st_mode):
+        raise StoreError(f"{path} is not a regular file; give the path of a file, or a path where one can be created.")
+    return found.st_dev, found.st_ino
+
+
+def _check_owner(path: Path, connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN")  # one snapshot, so that another process cannot create the file between the queries
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    layout = connection.execute("PRAGMA user_version").fetchone()[0]
+    foreign = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    connection.execute("COMMIT")
+    if application != APPLICATION_ID and (application or layout or foreign):
+        raise StoreError(f"{path} is a database of another program; give Tenure a file of its own.")
+    if layout > LAYOUT:
+        raise StoreError(f"{path} was made by a newer version of Tenure (layout {layout}); upgrade this one.")
+
+
+def _prepare(path: Path, connection: sqlite3.Connection, inode: int) -> None:
+    execute = connection.execute
+    execute("PRAGMA journal_mode = WAL")
+    execute("PRAGMA synchronous = OFF")
+    execute("BEGIN IMMEDIATE")
+    try:
+        boot = machine.boot_id()
+        place = f"{inode} {boot}"
+        if execute("PRAGMA user_version").fetchone()[0] == 0:
+            _create(connection, place)
+        elif (before := execute("SELECT boot FROM meta").fetchone()[0]) != place:
+            if before.partition(" ")[2] != boot:
+                execute("UPDATE names SET state = ?, idle_after = 0", (IDLE_STATE,))
+            else:
+                _disown(connection)
+                log.warning(
+                    "%s is a copy of a lock file: its leases have no holders and block names until they end", path
+                )
+            execute("UPDATE meta SET boot = ?", (place,))
+        execute(CELLS)
+        execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            execute("ROLLBACK")
+        raise
+
+
+def _disown(connection: sqlite3.Connection) -> None:
+    """In a copy of a lock file: take the leases from their holders, but grant nothing before these leases end.
+
+    The holders may go on with the original file. The queue is emptied, because waiters send their requests again.
+    """
+    rows = connection.execute("SELECT name, counter, state FROM names").fetchall()
+    for name, counter, text in rows:
+        state = codec.load(name, counter, text)
+        state.queue = Queue()
+        for holder in state.holders:
+            holder.request_id, holder.channel = PLACEHOLDER + holder.request_id.removeprefix(PLACEHOLDER), ""
+        connection.execute(
+            "UPDATE names SET state = ?, version = version + 1 WHERE name = ?", (codec.dump(state), name)
+        )
+
+
+def _create(connection: sqlite3.Connection, place: str) -> None:
+    plain = "\n".join(line.partition("--")[0] for line in SCHEMA.splitlines())
+    for statement in filter(str.strip, plain.split(";")):
+        connection.execute(statement)
+    connection.execute("INSERT INTO meta (only, boot, floor) VALUES (1, ?, 0)", (place,))
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {LAYOUT}")
