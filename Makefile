@@ -1,5 +1,5 @@
 # Every target makes the virtual environment it needs: on a fresh machine with Python 3.11 or later, one command is
-# enough. An environment is made anew only when pyproject.toml changes.
+# enough. An environment is made anew only when a pyproject.toml changes.
 #
 #   PYTHON=python3.12   use this interpreter (in an environment of its own) instead of the newest that runs
 #   VENV=path           where the environment is
@@ -30,7 +30,7 @@ help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
 
 demo: $(VENV)/.installed-cli ## see it work (LOG=path: on your own log)
-	@$(BIN)/tenure demo $(if $(LOG),"$(LOG)")
+	@$(BIN)/python -m demo $(if $(LOG),"$(LOG)")
 
 test: $(VENV)/.installed-dev servers ## run the tests that tell within minutes (PYTEST_ARGS="-k lock": some of them)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not thorough" $(PYTEST_ARGS)
@@ -61,7 +61,7 @@ format: $(VENV)/.installed-dev ## put the code in the project's format
 
 types: export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 types: $(VENV)/.installed-dev ## check types with mypy and pyright, both strict
-	$(BIN)/mypy --strict $(wildcard src tests simulation models bench examples scripts)
+	$(BIN)/mypy --strict $(wildcard src packages tests simulation models bench demo examples scripts)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 models: $(VENV)/.installed-dev ## check the models of the protocol with Spin (MODELS_ARGS="--long --stories")
@@ -78,6 +78,6 @@ clean: ## remove environments, caches and build results
 	rm -rf .venv .venv-* build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
-$(VENV)/.installed-%: pyproject.toml scripts/venv.sh
+$(VENV)/.installed-%: pyproject.toml packages/testing/pyproject.toml scripts/venv.sh
 	@PYTHON="$(PYTHON)" sh scripts/venv.sh "$(VENV)" "$*"
 	@touch $@

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Usage: [PYTHON=interpreter] scripts/venv.sh DIRECTORY EXTRA
 #
-# Makes the virtual environment DIRECTORY, unless there is a working one, and installs this project into it,
-# editable, with the optional dependencies EXTRA. Run from the top of the project.
+# Makes the virtual environment DIRECTORY, unless there is a working one, and installs both packages of this project
+# into it, editable, with the optional dependencies EXTRA. Run from the top of the project.
 set -eu
 
 venv=$1
@@ -56,4 +56,5 @@ if ! works; then
 fi
 
 say "Installing tenure[$extra] into $venv ..."
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[$extra]"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[$extra]" \
+    --editable packages/testing

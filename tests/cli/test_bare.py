@@ -76,11 +76,13 @@ def test_a_terminal_gets_lines_where_nothing_draws_tables(bare: Bare) -> None:
     assert (done.returncode, printed) == (0, b"free\r\n")
 
 
-def test_the_demo_says_what_to_install(bare: Bare) -> None:
-    """In one line, and with a status of its own."""
+def test_the_demo_says_how_to_get_it(bare: Bare) -> None:
+    """In one line: the package does not contain the demo."""
     done = bare("demo")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "tenure: the demo draws with rich, which is not installed: pip install 'tenure[cli]'\n"
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "git clone https://" in done.stderr
+    assert "`make demo`" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

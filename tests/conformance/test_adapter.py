@@ -12,7 +12,7 @@ import pytest
 import tenure.primitives
 from tenure import AsyncClient, AsyncLease, Client, Leader, Lease, LeaseLost
 from tenure.runtimes.threads import drive
-from tenure.testing.conformance.adapter import Adapter, adapt, async_class_of
+from tenure_testing.conformance.adapter import Adapter, adapt, async_class_of
 
 TTL = 20.0
 

@@ -5,7 +5,7 @@ import pytest
 from tenure.contracts.store import StoreSource
 from tenure.stores.ordered.store import WITH_CELLS
 from tenure.stores.urls import store_source
-from tenure.testing.conformance import StoreConformance
+from tenure_testing.conformance import StoreConformance
 from tests.servers import EtcdEnsemble, EtcdServer
 
 

@@ -5,7 +5,7 @@ import pytest
 from tenure.contracts.store import StoreSource
 from tenure.stores.memcached.store import CAPABILITIES
 from tenure.stores.urls import store_source
-from tenure.testing.conformance import StoreConformance
+from tenure_testing.conformance import StoreConformance
 from tests.servers import MemcachedServer
 
 

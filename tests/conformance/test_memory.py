@@ -4,7 +4,7 @@ import pytest
 
 from tenure.contracts.store import StoreSource
 from tenure.stores.memory import MemoryStore, MemoryTable, memory_source
-from tenure.testing.conformance import StoreConformance
+from tenure_testing.conformance import StoreConformance
 
 
 class TestMemory(StoreConformance):

@@ -12,7 +12,7 @@ from tenure.contracts.store import StoreSource
 from tenure.stores.mysql import capabilities_of, mysql_source
 from tenure.stores.mysql.options import MySqlDeployment
 from tenure.stores.urls import store_source
-from tenure.testing.conformance import StoreConformance
+from tenure_testing.conformance import StoreConformance
 from tests.conformance.transport import TRANSPORT
 from tests.servers import MariaDbServer
 

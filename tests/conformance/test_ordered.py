@@ -4,7 +4,7 @@ import pytest
 
 from tenure.contracts.store import StoreSource
 from tenure.stores.ordered.store import CAPABILITIES
-from tenure.testing.conformance import StoreConformance
+from tenure_testing.conformance import StoreConformance
 from tests.ordered.model import model_source
 
 

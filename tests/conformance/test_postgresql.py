@@ -9,7 +9,7 @@ from tenure.contracts.store import StoreSource
 from tenure.stores.postgresql import capabilities_of
 from tenure.stores.postgresql.options import deployment_of
 from tenure.stores.urls import store_source
-from tenure.testing.conformance import StoreConformance
+from tenure_testing.conformance import StoreConformance
 from tests.conformance.transport import TRANSPORT
 from tests.postgresql.servers import PASSWORD, USER, TlsPostgres, tables_for
 from tests.servers import Certificates, PgBouncer, PostgresServer

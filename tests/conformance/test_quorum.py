@@ -8,10 +8,10 @@ from tenure.contracts.store import StoreSource
 from tenure.stores.memory import MemoryStore, MemoryTable, memory_source
 from tenure.stores.quorum import quorum_source
 from tenure.stores.quorum.store import capabilities_of
-from tenure.testing.conformance import StoreConformance
-from tenure.testing.conformance.check import API_FORMS, Check
-from tenure.testing.conformance.checks import deadlocks
-from tenure.testing.conformance.suite import run_check
+from tenure_testing.conformance import StoreConformance
+from tenure_testing.conformance.check import API_FORMS, Check
+from tenure_testing.conformance.checks import deadlocks
+from tenure_testing.conformance.suite import run_check
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from tenure.contracts.store import StoreSource
 from tenure.stores.redis.servers.deployment import Rules
 from tenure.stores.redis.store import capabilities_of
 from tenure.stores.urls import store_source
-from tenure.testing.conformance import StoreConformance
+from tenure_testing.conformance import StoreConformance
 from tests.conformance.transport import TRANSPORT
 from tests.redis.servers import PASSWORD, USER, ValkeyServer, assert_mortal, documented_user, tidy
 from tests.servers import RedisServer, RedisTlsServer, wait_until

@@ -8,7 +8,7 @@ from tenure.contracts.store import StoreSource
 from tenure.stores.redis.servers.deployment import Rules
 from tenure.stores.redis.store import capabilities_of
 from tenure.stores.urls import store_source
-from tenure.testing.conformance import StoreConformance
+from tenure_testing.conformance import StoreConformance
 from tests.conformance.transport import TRANSPORT
 from tests.redis.servers import clean
 from tests.servers import Cluster, SentinelGroup

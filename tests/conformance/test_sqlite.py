@@ -17,8 +17,8 @@ from tenure.stores.sqlite import opening, sqlite_source
 from tenure.stores.sqlite.database import Database
 from tenure.stores.sqlite.errors import LockedError
 from tenure.stores.sqlite.store import SqliteStore
-from tenure.testing.conformance import StoreConformance
-from tenure.testing.conformance.kit import RawClient
+from tenure_testing.conformance import StoreConformance
+from tenure_testing.conformance.kit import RawClient
 
 
 class TestSqlite(StoreConformance):

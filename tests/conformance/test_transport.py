@@ -7,7 +7,7 @@ from tenure.contracts.messages import Notification, NotificationKind
 from tenure.contracts.runtime import Runtime
 from tenure.contracts.store import Store, StoreSource
 from tenure.stores.memory import MemoryTable, memory_source
-from tenure.testing.conformance import run_check
+from tenure_testing.conformance import run_check
 from tests.conformance.transport import TRANSPORT
 
 UNSAID = {"identity", "abandon"}

@@ -7,10 +7,10 @@ import pytest
 from tenure.contracts.cells import Cell
 from tenure.contracts.store import StoreSource
 from tenure.stores.memory import MemoryStore, MemoryTable
-from tenure.testing.conformance.check import API_FORMS, Check
-from tenure.testing.conformance.checks import cells
-from tenure.testing.conformance.kit import Violation
-from tenure.testing.conformance.suite import run_check
+from tenure_testing.conformance.check import API_FORMS, Check
+from tenure_testing.conformance.checks import cells
+from tenure_testing.conformance.kit import Violation
+from tenure_testing.conformance.suite import run_check
 
 
 class IgnoresTheVersion(MemoryStore):

@@ -4,7 +4,7 @@ The grant table does not depend on how its server is reached. So all checks run 
 every other connection to it: over TLS, by a Unix socket, as a user with few rights, through a client of the user's.
 """
 
-from tenure.testing.conformance import CHECKS, Check
+from tenure_testing.conformance import CHECKS, Check
 
 NAMES = (
     "cancelled_acquire_leaves_nothing",

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.demo.logs import Piece, cut, lines, local_copy, make_up, parse
-from tenure.demo.tally import Tally, load, wrong_counts
+from demo.logs import Piece, cut, lines, local_copy, make_up, parse
+from demo.tally import Tally, load, wrong_counts
 
 GOOD = b'1.2.3.4 - - [17/May/2015:10:05:03 +0000] "GET /a?b=%22 HTTP/1.1" 200 203 "-" "Agent \\"x\\""'
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tenure.demo.record import SharedRecord
-from tenure.demo.tally import Tally
+from demo.record import SharedRecord
+from demo.tally import Tally
 from tenure.errors import StaleTokenError
 
 

@@ -1,8 +1,8 @@
 """The chart of who held the lock when."""
 
-from tenure.demo.plan import DemoEvent, What
-from tenure.demo.rounds import Story
-from tenure.demo.timeline import Mark, chart, legend, spans
+from demo.plan import DemoEvent, What
+from demo.rounds import Story
+from demo.timeline import Mark, chart, legend, spans
 
 EVENTS = [
     DemoEvent(0, What.GRANTED, 0.0, 1),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "src"
+PACKAGES = [ROOT / "src" / "tenure", ROOT / "packages" / "testing" / "src" / "tenure_testing", ROOT / "demo"]
 
 Edges = Mapping[str, set[str]]
 
@@ -28,12 +28,13 @@ def allowed(page: str) -> dict[str, set[str]]:
 ALLOWED = allowed((ROOT / "ARCHITECTURE.md").read_text("utf-8"))
 
 
-def modules() -> dict[str, Path]:
-    """Return all modules of the package, by their names."""
+def modules(*packages: Path) -> dict[str, Path]:
+    """Return all modules of some packages, by their names."""
     found: dict[str, Path] = {}
-    for path in sorted((SOURCE / "tenure").rglob("*.py")):
-        parts = path.relative_to(SOURCE).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    for package in packages:
+        for path in sorted(package.rglob("*.py")):
+            parts = path.relative_to(package.parent).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
 
 
@@ -92,9 +93,14 @@ def wrong(edges: Edges) -> list[str]:
 
 
 @functools.cache
+def edges_of_all() -> Edges:
+    """Return which modules of the packages each of them imports."""
+    return imports({name: path.read_text("utf-8") for name, path in modules(*PACKAGES).items()})
+
+
 def edges_of_tenure() -> Edges:
-    """Return which modules of the package each of them imports."""
-    return imports({name: path.read_text("utf-8") for name, path in modules().items()})
+    """Return which modules each module of `tenure` imports."""
+    return {module: others for module, others in edges_of_all().items() if module.partition(".")[0] == "tenure"}
 
 
 def test_each_package_imports_only_what_it_may() -> None:
@@ -102,15 +108,21 @@ def test_each_package_imports_only_what_it_may() -> None:
     assert wrong(edges_of_tenure()) == []
 
 
+def test_tenure_imports_only_itself() -> None:
+    """It is installed without the package for tests and without the demo."""
+    imported = {other for others in edges_of_tenure().values() for other in others}
+    assert {other.partition(".")[0] for other in imported} == {"tenure"}
+
+
 def test_no_modules_import_each_other() -> None:
     """No circle, imports for type checking and in functions included."""
-    assert circle(edges_of_tenure()) == []
+    assert circle(edges_of_all()) == []
 
 
 def test_the_table_has_every_package_of_the_protocol() -> None:
     """A package that nobody limits is seen."""
-    free = {"tenure", "__main__", "cli", "demo", "testing"}
-    assert {package_of(module) for module in modules()} - free == set(ALLOWED)
+    free = {"tenure", "__main__", "cli"}
+    assert {package_of(module) for module in modules(PACKAGES[0])} - free == set(ALLOWED)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""One thing has one name: no name in the package has a word that the glossary of ARCHITECTURE.md retires."""
+"""One thing has one name: no name in the code has a word that the glossary of ARCHITECTURE.md retires."""
 
 import ast
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "src"
+FILES = sorted(path for folder in ("src", "packages", "demo") for path in (ROOT / folder).rglob("*.py"))
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 
@@ -54,10 +54,10 @@ def test_the_glossary_retires_words() -> None:
     assert {"inbox", "keeper", "turnstile", "stile", "colour", "want"} <= RETIRED
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_module_has_no_retired_word_in_its_names(path: Path) -> None:
     """Neither the file's own name nor one that it gives."""
-    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    parts = path.relative_to(ROOT).with_suffix("").parts
     assert not [part for part in parts if words_of(part) & RETIRED]
     assert retired_names(path.read_text("utf-8")) == []
 
@@ -65,7 +65,7 @@ def test_a_module_has_no_retired_word_in_its_names(path: Path) -> None:
 def test_a_class_has_a_name_of_its_own() -> None:
     """A name that a reader greps for is one class; those of a store are qualified by it."""
     places: dict[str, list[str]] = {}
-    for path in PACKAGE.rglob("*.py"):
+    for path in FILES:
         for name in re.findall(r"^class (\w+)", path.read_text("utf-8"), re.MULTILINE):
             places.setdefault(name, []).append(path.name)
     assert {name: files for name, files in places.items() if len(files) > 1} == {}

@@ -15,8 +15,8 @@ from tenure.stores.etcd.gateway import AT_ONCE
 from tenure.stores.etcd.keys import Keys, after
 from tenure.stores.etcd.options import PREFIX
 from tenure.stores.ordered import Entry, Kind
-from tenure.testing.conformance.check import API_FORMS
-from tenure.testing.conformance.kit import Kit
+from tenure_testing.conformance.check import API_FORMS
+from tenure_testing.conformance.kit import Kit
 from tests.etcd.scenes import Member, Run, contender, member
 from tests.faults.scenes import client_at, play
 from tests.servers import EtcdServer, Proxy

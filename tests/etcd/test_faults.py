@@ -15,8 +15,8 @@ from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from tenure.stores.etcd.link import Said
 from tenure.stores.etcd.session import EtcdSession
 from tenure.stores.ordered import Entry, Kind, Listing, Record
-from tenure.testing.conformance.check import API_FORMS
-from tenure.testing.conformance.kit import Kit
+from tenure_testing.conformance.check import API_FORMS
+from tenure_testing.conformance.kit import Kit
 from tests.etcd.scenes import TEST_TIMEOUT, Member, Run, contender, eventually, member, run_asyncio
 from tests.faults.metronome import Metronome
 from tests.faults.scenes import client_at, play

@@ -5,9 +5,9 @@ from typing import Any
 
 from tenure import AsyncClient, Client
 from tenure.stores.urls import store_source
-from tenure.testing.conformance import run_check
-from tenure.testing.conformance.check import API_FORMS, Check
-from tenure.testing.conformance.kit import Kit
+from tenure_testing.conformance import run_check
+from tenure_testing.conformance.check import API_FORMS, Check
+from tenure_testing.conformance.kit import Kit
 
 Scene = Callable[[Kit], Coroutine[Any, Any, None]]
 

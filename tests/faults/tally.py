@@ -10,7 +10,7 @@ from itertools import cycle, islice
 
 from tenure import AsyncClient, Outcome
 from tenure.runtimes import clocks
-from tenure.testing.conformance.kit import Kit, Running, Violation
+from tenure_testing.conformance.kit import Kit, Running, Violation
 from tests.faults.resource import Numbers
 from tests.faults.scenes import client_at, play
 from tests.servers import Proxy

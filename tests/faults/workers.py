@@ -15,7 +15,7 @@ from tenure import AsyncClient, AsyncLease, Client, LeaseLost, LockTimeout, Stal
 from tenure.core.lease import EXPIRED
 from tenure.runtimes.clocks import steady
 from tenure.runtimes.threads import drive
-from tenure.testing.conformance.adapter import Adapter, adapt
+from tenure_testing.conformance.adapter import Adapter, adapt
 from tests.faults.children import API_FORMS, Children
 from tests.faults.resource import SharedNumbers
 

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 HIDDEN: dict[Any, tuple[str, ...]] = {
@@ -64,11 +65,12 @@ def hide() -> None:
 def import_all() -> None:
     """Import every module of Tenure."""
     import tenure
+    import tenure_testing
 
-    for found in pkgutil.walk_packages(tenure.__path__, "tenure."):
-        if not found.name.endswith("__main__"):
-            importlib.import_module(found.name)
-    importlib.import_module("pytest_tenure")
+    for package in (tenure, tenure_testing):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not found.name.endswith("__main__"):
+                importlib.import_module(found.name)
 
 
 def use_threads(url: Any) -> None:  # noqa: ANN401 - a URL, or the nodes of a quorum
@@ -128,13 +130,19 @@ def _client(kind: Any, url: Any) -> Any:  # noqa: ANN401 - of either kind
     return kind(url) if len(nodes) == 1 else kind(quorum=nodes)
 
 
+def _show_demo() -> int:
+    sys.path.insert(0, str(Path(__file__).parents[2]))  # the demo is not installed
+    from demo.show import show_demo
+
+    return show_demo()
+
+
 def refusal_of(action: str) -> str:
     """Return the error of a store that needs a POSIX system."""
     import tenure
     from tenure.cli.app import run_app
-    from tenure.demo.show import show_demo
     from tenure.stores.urls import store_source
-    from tenure.testing.pytest import Sections
+    from tenure_testing.pytest import Sections
 
     actions: dict[str, Any] = {
         "default": tenure.Client,
@@ -142,10 +150,10 @@ def refusal_of(action: str) -> str:
         "unix": lambda: tenure.Client("unix:///tmp/redis.sock"),
         "node": lambda: tenure.Client(quorum=["unix:///tmp/1.sock", "unix:///tmp/2.sock", "unix:///tmp/3.sock"]),
         "client": lambda: store_source(importlib.import_module("redis").Redis(unix_socket_path="/tmp/redis.sock")),  # noqa: S108
-        "sections": lambda: Sections(importlib.import_module("pathlib").Path("/tmp"))("report").__enter__(),  # noqa: S108
+        "sections": lambda: Sections(Path("/tmp"))("report").__enter__(),  # noqa: S108
         "run": lambda: run_app(["run", "a name", "--", "true"]),
         "lock": lambda: run_app(["lock", "a name"]),
-        "demo": show_demo,
+        "demo": _show_demo,
     }
     try:
         status = actions[action]()

@@ -12,7 +12,7 @@ from tenure.runtimes.threads import ThreadsRuntime
 from tenure.stores.memcached.items import Items
 from tenure.stores.memcached.options import deployment_of
 from tenure.stores.memcached.threads import MemcachedThreadLink
-from tenure.testing.conformance.check import API_FORMS
+from tenure_testing.conformance.check import API_FORMS
 from tests.servers import MemcachedServer, Proxy
 
 both_forms = pytest.mark.parametrize("form", API_FORMS)

@@ -15,7 +15,7 @@ from tenure.stores.memcached.aio import MemcachedAsyncLink
 from tenure.stores.memcached.link import MemcachedAddress, MemcachedRequest
 from tenure.stores.memcached.options import MemcachedDeployment
 from tenure.stores.memcached.protocol import pack_look
-from tenure.testing.conformance.kit import Kit
+from tenure_testing.conformance.kit import Kit
 from tests.faults.scenes import play
 from tests.hazards.helpers import Script
 from tests.hazards.test_fork import PRELUDE

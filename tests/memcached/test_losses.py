@@ -11,7 +11,7 @@ from tenure.contracts.messages import AcquireRequest, Granted, RenewRequest
 from tenure.runtimes.threads import drive
 from tenure.stores.memcached import items
 from tenure.stores.memcached.protocol import MetaReply
-from tenure.testing.conformance.kit import Kit
+from tenure_testing.conformance.kit import Kit
 from tests.faults.scenes import client_at, play
 from tests.memcached.imitation import Clock, FaultyLink, Imitation, VirtualRuntime, store_at
 from tests.memcached.scenes import LONG, both_forms, extend, fill, key_of_name, stats, url_of

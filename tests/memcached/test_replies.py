@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from tenure import AsyncClient, LockTimeout, Outcome, OutcomeUnknown, StoreUnavailable
-from tenure.testing.conformance.kit import Kit
+from tenure_testing.conformance.kit import Kit
 from tests.faults.scenes import client_at, play
 from tests.faults.tally import Tally
 from tests.memcached.scenes import LONG, behind_proxy, both_forms, gather, stats, url_of

@@ -17,7 +17,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tenure import AsyncClient, Client, LockTimeout, Outcome, StoreError, StoreUnavailable
-from tenure.testing.conformance.kit import Kit
+from tenure_testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play
 from tests.hazards.helpers import eventually
 from tests.mysql.accounts import SECRET, Account

@@ -14,7 +14,7 @@ from tenure.stores.etcd.keys import TOMBSTONE
 from tenure.stores.ordered.store import OrderedStore
 from tenure.stores.urls import store_source
 from tenure.stores.zookeeper.directory import ZooKeeperDirectory
-from tenure.testing.conformance.kit import Kit
+from tenure_testing.conformance.kit import Kit
 from tests.faults.scenes import client_at
 from tests.servers import EtcdEnsemble, EtcdServer, Proxy, ZooKeeperEnsemble, ZooKeeperServer
 

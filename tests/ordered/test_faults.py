@@ -11,7 +11,7 @@ import pytest
 
 from tenure import AsyncClient, AsyncLease, StoreUnavailable
 from tenure.runtimes.clocks import steady
-from tenure.testing.conformance.kit import Kit
+from tenure_testing.conformance.kit import Kit
 from tests.faults.resource import SharedNumbers
 from tests.faults.scenes import API_FORMS, play
 from tests.hazards.helpers import Script

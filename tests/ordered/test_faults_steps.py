@@ -10,7 +10,7 @@ import pytest
 
 from tenure import AsyncClient, AsyncLease, LockTimeout, StoreUnavailable
 from tenure.runtimes.clocks import steady
-from tenure.testing.conformance.kit import Kit
+from tenure_testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, play
 from tests.ordered.ensembles import Ensemble, Party, note, proxies
 from tests.servers import Proxy

@@ -7,7 +7,7 @@ import pytest
 from tenure import Client, Outcome
 from tenure.stores.postgresql.channel import PgChannel
 from tenure.stores.postgresql.connection import PgConnection
-from tenure.testing.conformance.kit import Kit
+from tenure_testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play
 from tests.hazards.helpers import eventually
 from tests.servers import PgBouncer, PostgresServer

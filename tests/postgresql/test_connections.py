@@ -22,7 +22,7 @@ from tenure.stores.postgresql.errors import PgServerError, to_store_error
 from tenure.stores.postgresql.link import PgLink
 from tenure.stores.postgresql.options import PgDeployment, deployment_of
 from tenure.stores.postgresql.threads import PgThreadLink
-from tenure.testing.conformance.kit import Kit
+from tenure_testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play
 from tests.hazards.helpers import eventually
 from tests.postgresql.servers import proxy_for, url_at

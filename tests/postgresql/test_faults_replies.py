@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 
 from tenure import LockTimeout, Outcome, OutcomeUnknown, StoreUnavailable
-from tenure.testing.conformance.kit import Kit
+from tenure_testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play
 from tests.faults.tally import ROUNDS, Crowd
 from tests.postgresql.servers import proxy_for, url_at

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tenure import Client, LeaseLost, LockTimeout, Outcome, StoreUnavailable
-from tenure.testing.conformance.kit import Kit
+from tenure_testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play
 from tests.hazards.helpers import Script, eventually
 from tests.postgresql.servers import url_at

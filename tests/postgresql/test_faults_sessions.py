@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tenure import Client, LockTimeout, Outcome, StoreUnavailable
-from tenure.testing.conformance.kit import Kit
+from tenure_testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play
 from tests.hazards.helpers import eventually
 from tests.servers import Clock, PostgresServer

@@ -10,7 +10,7 @@ from tenure.runtimes.threads import ThreadsRuntime, drive
 from tenure.stores.postgresql import schema
 from tenure.stores.sql.shared_steps import SharedSteps
 from tenure.stores.urls import store_source
-from tenure.testing.conformance.kit import RawClient
+from tenure_testing.conformance.kit import RawClient
 from tests.hazards.helpers import eventually
 from tests.servers import PostgresServer
 

@@ -9,7 +9,7 @@ from tenure.contracts.deadlines import micros
 from tenure.contracts.messages import RenewRequest
 from tenure.runtimes.threads import ThreadsRuntime, drive
 from tenure.stores.urls import store_source
-from tenure.testing.conformance.kit import RawClient
+from tenure_testing.conformance.kit import RawClient
 from tests.hazards.helpers import eventually
 from tests.servers import PostgresServer
 

@@ -15,7 +15,7 @@ from typing import Self
 from tenure import AsyncClient, AsyncLease, Client, LockTimeout, StaleTokenError, StoreError
 from tenure.runtimes.clocks import steady
 from tenure.runtimes.threads import drive
-from tenure.testing.conformance.adapter import Adapter, adapt
+from tenure_testing.conformance.adapter import Adapter, adapt
 from tests.faults.resource import Resource
 from tests.hazards.helpers import eventually
 

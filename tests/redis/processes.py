@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 
 from tenure import AsyncClient, Client
 from tenure.runtimes.threads import drive
-from tenure.testing.conformance.adapter import adapt
+from tenure_testing.conformance.adapter import adapt
 from tests.faults.children import API_FORMS, Children
 from tests.faults.resource import SharedNumbers
 from tests.redis.load import TEST_TIMEOUT, Hold, Job, Record, Worker

@@ -11,7 +11,7 @@ import pytest
 from tenure import Client, LeaseLost, LeaseState, LockTimeout, Outcome, OutcomeUnknown
 from tenure.stores.redis.lua import scripts
 from tenure.stores.redis.lua.scripts import Script
-from tenure.testing.conformance.kit import Kit
+from tenure_testing.conformance.kit import Kit
 from tests.faults.resource import Numbers
 from tests.faults.scenes import API_FORMS, client_at, play
 from tests.redis.load import Crew, Job

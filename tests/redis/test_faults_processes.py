@@ -13,7 +13,7 @@ from tenure import AsyncClient, AsyncLease, Client, Fence, StaleTokenError
 from tenure.contracts.deadlines import seconds
 from tenure.core.attempt import INTERVAL
 from tenure.runtimes.clocks import steady
-from tenure.testing.conformance.kit import Kit
+from tenure_testing.conformance.kit import Kit
 from tests.faults.metronome import Metronome
 from tests.faults.scenes import API_FORMS, play
 from tests.hazards.helpers import TEST_TIMEOUT, Script, eventually

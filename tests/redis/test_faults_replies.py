@@ -17,7 +17,7 @@ from tenure.stores.redis.links.link import ReplyError as ReplyErrorOfLink
 from tenure.stores.redis.names import slot_of
 from tenure.stores.redis.servers.options import deployment_of
 from tenure.stores.redis.store import RedisStore
-from tenure.testing.conformance.kit import Kit
+from tenure_testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play
 from tests.redis.servers import clean, tidy
 from tests.redis.test_resharding import Move

@@ -8,7 +8,7 @@ import pytest
 
 from tenure import AsyncLease, Client, Lease, Outcome, UsageError
 from tenure.runtimes.clocks import steady
-from tenure.testing.conformance.kit import Kit
+from tenure_testing.conformance.kit import Kit
 from tests.faults.scenes import play
 from tests.redis.servers import assert_mortal
 from tests.servers import Clock, Proxy, RedisServer, wait_until

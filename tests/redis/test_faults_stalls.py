@@ -12,7 +12,7 @@ import pytest
 
 from tenure import Fence, Outcome, OutcomeUnknown, StaleTokenError, StoreUnavailable
 from tenure.stores.redis.names import NODE, state_key
-from tenure.testing.conformance.kit import Kit, Running
+from tenure_testing.conformance.kit import Kit, Running
 from tests.faults.resource import Numbers
 from tests.faults.scenes import API_FORMS, client_at, play
 from tests.redis.load import Crew, Job

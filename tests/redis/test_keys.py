@@ -8,7 +8,7 @@ from tenure import Client, LockTimeout
 from tenure.contracts.messages import AcquireRequest, Queued
 from tenure.runtimes.threads import drive
 from tenure.stores.redis.names import NODE, name_of, state_key
-from tenure.testing.conformance.kit import Kit
+from tenure_testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play
 from tests.redis.servers import keys_of, tidy
 from tests.servers import RedisServer

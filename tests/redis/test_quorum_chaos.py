@@ -44,7 +44,7 @@ from tenure import AsyncLease, Client, Fence, Outcome, StaleTokenError, StoreUna
 from tenure.contracts.deadlines import seconds
 from tenure.core.attempt import INTERVAL
 from tenure.runtimes.clocks import steady
-from tenure.testing.conformance.kit import Kit
+from tenure_testing.conformance.kit import Kit
 from tests.faults.judgement import disorder, overlaps, stalls, voting
 from tests.faults.metronome import Metronome
 from tests.faults.resource import total

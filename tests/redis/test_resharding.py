@@ -9,7 +9,7 @@ import pytest
 
 from tenure import AsyncClient, Client, Outcome
 from tenure.stores.redis.names import slot_of
-from tenure.testing.conformance.adapter import adapt
+from tenure_testing.conformance.adapter import adapt
 from tests.faults.resource import Numbers
 from tests.hazards.helpers import eventually
 from tests.redis.load import Crew, Job

@@ -13,7 +13,7 @@ from tenure import AsyncClient, Client, LockTimeout, StoreError, StoreUnavailabl
 from tenure.stores.redis import channels
 from tenure.stores.redis.links.aio_pipeline import SilenceLimits
 from tenure.stores.redis.links.listener import RedisListener
-from tenure.testing.conformance.kit import Kit
+from tenure_testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, Scene, play
 from tests.redis.servers import DOCUMENT, PASSWORD, USER, ValkeyServer, clean, documented_user, tidy
 from tests.servers import Cluster, RedisServer, SentinelGroup

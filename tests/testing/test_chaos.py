@@ -21,7 +21,7 @@ from tenure import (
     UsageError,
 )
 from tenure.errors import StoreError
-from tenure.testing.pytest import Chaos
+from tenure_testing.pytest import Chaos
 
 kept: list[Lease] = []
 """What is not released by the test that acquired it."""

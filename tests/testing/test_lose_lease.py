@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tenure.testing.pytest.chaos import Chaos
-from tenure.testing.pytest.leases import Leases
-from tenure.testing.pytest.points import Points
-from tenure.testing.pytest.stores import TestTable
+from tenure_testing.pytest.chaos import Chaos
+from tenure_testing.pytest.leases import Leases
+from tenure_testing.pytest.points import Points
+from tenure_testing.pytest.stores import TestTable
 from tests.testing.samples import HEAD, MISTAKEN, RIGHT, WRONG
 
 OPTIONS = ("-p", "no:cacheprovider", "-p", "no:valkey", "-W", "error", "--strict-markers")

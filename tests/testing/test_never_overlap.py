@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tenure import AsyncClient, Client, UsageError
-from tenure.testing.pytest import Section, Sections
+from tenure_testing.pytest import Section, Sections
 
 WHO = r"'report' was entered by \S+.* of process \d+ at \S*test_it\.py:\d+ in \w+: .*\n  while .* of process \d+ at \S*"
 

@@ -10,7 +10,7 @@ IMPORTS = """
 import sys
 import pytest
 before = set(sys.modules)
-import pytest_tenure
+import tenure_testing.plugin
 print(sorted(set(sys.modules) - before))
 """
 
@@ -18,8 +18,9 @@ UNUSED = """
 import sys
 
 def test_it():
-    assert "pytest_tenure" in sys.modules
+    assert "tenure_testing.plugin" in sys.modules
     assert not [name for name in sys.modules if name.split(".")[0] == "tenure"]
+    assert "tenure_testing.pytest" not in sys.modules
 """
 
 UNITTEST = """
@@ -72,15 +73,15 @@ def test_it(tenure_client, tenure_chaos, row):
 
 
 def test_pytest_is_told_of_it() -> None:
-    """Whoever has Tenure and pytest installed has the plugin."""
+    """Whoever has `tenure-testing` installed has the plugin."""
     found = [each.value for each in entry_points(group="pytest11") if each.name == "tenure"]
-    assert found == ["pytest_tenure"]
+    assert found == ["tenure_testing.plugin"]
 
 
 def test_its_import_costs_nothing() -> None:
     """Pytest imports the plugin for everybody: it imports nothing else, least of all Tenure."""
     done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.strip() == "['pytest_tenure']"
+    assert done.stdout.strip() == "['tenure_testing', 'tenure_testing.plugin']"
 
 
 def test_who_does_not_use_it_does_not_import_it(pytester: pytest.Pytester) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from tenure import StaleTokenError, UsageError
 from tenure.client import Client
-from tenure.testing.pytest import Chaos
-from tenure.testing.pytest.places import caller
+from tenure_testing.pytest import Chaos
+from tenure_testing.pytest.places import caller
 from tests.testing.samples import HEAD
 
 

@@ -1,9 +1,8 @@
 """The commands that look after names, jobs and stores, with their options. What they do stands in files of its own."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tenure.cli.diagnostics import Status, tell
+from tenure.cli.diagnostics import Status
 from tenure.cli.parser import (
     Command,
     Options,
@@ -22,9 +21,8 @@ from tenure.errors import UsageError
 if TYPE_CHECKING:
     from tenure.client import Client
 
-
-NO_RICH = 2
-"""The status of `demo` without the package that draws."""
+SOURCE = "https://github.com/tenure-locks/tenure"
+"""Where the source of Tenure is."""
 
 
 def _client(options: Options) -> "Client":
@@ -292,40 +290,16 @@ def end_quarantine(options: Options) -> int:
         return name_commands.end_quarantine(client, sure=options.yes, as_json=options.as_json)
 
 
-def _add_demo_options(parser: Parser) -> None:
-    parser.add_argument(
-        "log", nargs="?", type=Path, metavar="LOG", help="An access log (may be .gz). Default: an invented one."
-    )
-    parser.add_argument(
-        "--workers", type=whole(3, 64), default=8, metavar="N", help="How many processes count it. Default: 8."
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="PATH", help="Folder for a file a day. Default: a new temporary one."
-    )
-    parser.add_argument("--url", metavar="URL", help="The store. Default: a new lock file.")
-    add_json(parser)
+def _add_no_options(_parser: Parser) -> None:
+    pass
 
 
-def demo(options: Options) -> int:
-    """See what a lock is good for: several processes count a web access log into one shared record.
+def demo(_options: Options) -> int:
+    """Say how to see what a lock is good for: the demo comes with the source of Tenure.
 
-    They count first without the lock, then under it, while one process is killed and one is stopped for too long. It
-    needs the extra `cli`, which draws: `pip install 'tenure[cli]'`.
-
-    Exits with 0; 1: a count under the lock is wrong; 2: the log cannot be read, or the extra is missing; 64: wrong
-    usage; 69: the store failed.
+    Exits with 64.
     """
-    from tenure.cli.address import find_address
-    from tenure.cli.output import has_rich
-
-    if not has_rich():
-        tell("the demo draws with rich, which is not installed: pip install 'tenure[cli]'")
-        return NO_RICH
-    if options.url is not None:
-        find_address(options.url, None).warn()
-    from tenure.demo.show import show_demo
-
-    return show_demo(options.log, workers=options.workers, out=options.out, url=options.url, as_json=options.as_json)
+    raise UsageError(f"the demo comes with the source of Tenure: `git clone {SOURCE}`, and run `make demo` there")
 
 
 COMMANDS = (
@@ -341,5 +315,5 @@ COMMANDS = (
     Command("job run", "JOB", _add_keyed_job_options, repeat),
     Command("job forget", "JOB", _add_keyed_job_options, forget),
     Command("quarantine end", "[URL]", _add_quarantine_options, end_quarantine),
-    Command("demo", "[LOG]", _add_demo_options, demo),
+    Command("demo", "", _add_no_options, demo),
 )
