@@ -29,7 +29,7 @@ export PYTHONDONTWRITEBYTECODE =
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
 
-demo: $(VENV)/.installed-cli ## see it work (LOG=path: on your own log)
+demo: $(VENV)/.installed-demo ## see it work (LOG=path: on your own log)
 	@$(BIN)/python -m demo $(if $(LOG),"$(LOG)")
 
 test: $(VENV)/.installed-dev servers ## run the tests that tell within minutes (PYTEST_ARGS="-k lock": some of them)

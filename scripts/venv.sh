@@ -1,12 +1,12 @@
 #!/bin/sh
-# Usage: [PYTHON=interpreter] scripts/venv.sh DIRECTORY EXTRA
+# Usage: [PYTHON=interpreter] scripts/venv.sh DIRECTORY GROUP
 #
-# Makes the virtual environment DIRECTORY, unless there is a working one, and installs both packages of this project
-# into it, editable, with the optional dependencies EXTRA. Run from the top of the project.
+# Makes the virtual environment DIRECTORY, unless there is a working one, and installs this project into it, editable,
+# with the dependency group GROUP of pyproject.toml. Run from the top of the project.
 set -eu
 
 venv=$1
-extra=$2
+group=$2
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -55,6 +55,12 @@ if ! works; then
     "$python" -m venv "$venv"
 fi
 
-say "Installing tenure[$extra] into $venv ..."
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[$extra]" \
-    --editable packages/testing
+# The tests need the tools for tests, too.
+packages='--editable .'
+if [ "$group" = dev ]; then packages="$packages --editable packages/testing"; fi
+
+say "Installing Tenure and what '$group' needs into $venv ..."
+pip() { "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"; }
+pip 'pip>=25.1' # the first that knows groups; Python 3.11 to 3.13 bring an earlier one
+# shellcheck disable=SC2086 # several words
+pip $packages --group "$group"
