@@ -1,0 +1,1 @@
+"""Tests of the two packages as they are published."""
