@@ -23,7 +23,7 @@ LOG ?=
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test test-all stress sim coverage lint format types models bench servers clean
+.PHONY: help demo test test-all stress sim coverage lint format types models bench dist servers clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -70,6 +70,11 @@ models: $(VENV)/.installed-dev ## check the models of the protocol with Spin (MO
 bench: $(VENV)/.installed-bench servers ## run the benchmarks
 	$(BIN)/python -m bench.redis.apart
 	$(BIN)/python -m bench $(BENCH_ARGS)
+
+dist: $(VENV)/.installed-dev ## build both packages, and check them
+	rm -rf dist
+	for package in . packages/testing; do (cd $$package && $(abspath $(BIN))/python -m hatchling build -d "$(CURDIR)/dist") || exit; done
+	$(BIN)/python -m twine check --strict dist/*
 
 servers: # what the tests start, if this machine lacks it and it may be installed
 	@sh scripts/servers.sh

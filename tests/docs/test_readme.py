@@ -24,7 +24,7 @@ PATHS = (
     "docs/fencing.md",
 )
 PAGES = {name: (ROOT / name).read_text("utf-8") for name in PATHS}
-LINKED = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINKED = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks(language: str, page: str = "README.md") -> list[str]:
