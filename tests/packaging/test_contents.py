@@ -99,6 +99,11 @@ def test_links_lead_out_of_the_index(built: Built) -> None:
     assert [path for path in of_files if not (ROOT / path).exists()] == []
 
 
+def test_old_tools_read_the_metadata(built: Built) -> None:
+    """It has no newer version than the licence needs: the index and its uploaders refuse one that they do not know."""
+    assert {metadata(wheel)["Metadata-Version"] for wheel in built.wheels} == {"2.4"}
+
+
 def test_an_sdist_has_no_more_than_it_needs(built: Built) -> None:
     """The source of the package, and what its metadata is made of."""
     tops: set[str] = set()
