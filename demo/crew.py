@@ -54,7 +54,7 @@ class Crew:
                 stdin=subprocess.PIPE,
                 stdout=pipe,
                 stderr=errors,
-                env={**os.environ, "TENURE_URL": self._url, "PYTHONPATH": str(Path(__file__).parents[1])},
+                env={**os.environ, "TENURE_URL": self._url, "PYTHONPATH": os.pathsep.join(sys.path)},
                 process_group=0,
             )
 

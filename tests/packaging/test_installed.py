@@ -4,6 +4,7 @@ import pytest
 
 import tenure
 from tests.packaging.conftest import Environment
+from tests.packaging.test_contents import SITE
 
 pytestmark = pytest.mark.xdist_group("packages")  # they are built once
 
@@ -65,13 +66,13 @@ def test_the_command_says_where_the_demo_is(bare: Environment) -> None:
     """The package does not contain it."""
     done = bare.run("tenure", "demo")
     assert done.returncode == 64
-    assert "git clone" in done.stderr
+    assert f"git clone {SITE}`" in done.stderr
     assert "make demo" in done.stderr
 
 
 def test_the_tools_for_tests_work_beside_pytest(beside_pytest: Environment) -> None:
     """`pip install tenure-testing` brings Tenure, and pytest finds the fixtures and the marker by itself."""
     (beside_pytest.folder / "test_it.py").write_text(TESTS)
-    done = beside_pytest.run("python", "-m", "pytest", "-W", "error", "--strict-markers", "-q")
+    done = beside_pytest.run("python", "-m", "pytest", "-W", "error", "--strict-markers", "-q", "test_it.py")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
