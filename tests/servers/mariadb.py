@@ -252,4 +252,6 @@ def _initialize(home: Home) -> None:
     statements = home.write("first.sql", FIRST_STATEMENTS)
     options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve", *SETTINGS[:-1]]
     program = find_program("mariadb-install-db")
-    home.run([program, "--no-defaults", f"--datadir={home.data}", f"--extra-file={statements}", *options])
+    # Each server that starts deletes the temporary tables that it finds in its tmpdir, those of other servers as well.
+    folders = [f"--datadir={home.data}", f"--tmpdir={home.folder}"]
+    home.run([program, "--no-defaults", *folders, f"--extra-file={statements}", *options])
