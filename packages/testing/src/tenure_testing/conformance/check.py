@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from tenure.contracts.store import Capabilities
 from tenure_testing.conformance.kit import Kit
 
 API_FORMS = ("threads", "asyncio")
+
+Exercises = Literal["protocol", "store"]
 
 Body = Callable[[Kit], Coroutine[Any, Any, None]]
 
@@ -22,6 +24,8 @@ class Check:
     body: Body
     forms: tuple[str, ...] = API_FORMS
     """The forms of the API to which the guarantee applies."""
+    exercises: Exercises = "protocol"
+    """Whose code the check exercises: that of every store anew, or the protocol, which is the same over all stores."""
     queue: bool = False
     """Whether only stores with a queue give the guarantee."""
     weights: bool = False
@@ -59,6 +63,7 @@ class Check:
 def check(
     *,
     forms: tuple[str, ...] = API_FORMS,
+    exercises: Exercises = "protocol",
     queue: bool = False,
     weights: bool = False,
     multi_acquire: bool = False,
@@ -72,6 +77,6 @@ def check(
     def make(body: Body) -> Check:
         guarantee = (body.__doc__ or "").strip()
         needs = (queue, weights, multi_acquire, tokens, records, cells, barging)
-        return Check(body.__name__, guarantee, body, forms, *needs)
+        return Check(body.__name__, guarantee, body, forms, exercises, *needs)
 
     return make

@@ -39,7 +39,7 @@ class _Cells:
         return cell.written, cell.value, cell.version
 
 
-@check(cells=True)
+@check(exercises="store", cells=True)
 async def cell_is_written_if_its_version_is_as_expected(kit: Kit) -> None:
     """A cell is written only by a request that knows its version; any other gets the cell as it is."""
     cells = _Cells(kit, await kit.raw())
@@ -55,7 +55,7 @@ async def cell_is_written_if_its_version_is_as_expected(kit: Kit) -> None:
     expect(await cells.read("name") == (b"two", second), "a refused write changes nothing")
 
 
-@check(cells=True)
+@check(exercises="store", cells=True)
 async def removed_cell_never_has_an_old_version_again(kit: Kit) -> None:
     """A removed cell is as if it had never been, but no version of it comes again."""
     cells = _Cells(kit, await kit.raw())
@@ -70,7 +70,7 @@ async def removed_cell_never_has_an_old_version_again(kit: Kit) -> None:
             expect(not (await cells.write("name", b"y", old))[0], "a version from before a removal is wrong")
 
 
-@check(cells=True)
+@check(exercises="store", cells=True)
 async def cell_keeps_any_value_under_any_name(kit: Kit) -> None:
     """A cell keeps every value of up to 64 KiB unchanged, under every name, apart from the lock of that name."""
     client, raw = kit.client(), await kit.raw()
@@ -92,7 +92,7 @@ async def cell_keeps_any_value_under_any_name(kit: Kit) -> None:
         expect(await client.names() == [], "cells are no locks")
 
 
-@check(cells=True)
+@check(exercises="store", cells=True)
 async def cells_lose_no_update(kit: Kit) -> None:
     """Clients that change a cell at the same time lose no change."""
     clients = [_Cells(kit, await kit.raw()) for _ in range(4)]

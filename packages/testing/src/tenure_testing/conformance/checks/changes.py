@@ -62,7 +62,7 @@ async def min_hold_does_not_delay_a_later_release(kit: Kit) -> None:
     expect(await there.lock("name", ttl=LONG).try_acquire() is not None, "the name is free")
 
 
-@check(records=True)
+@check(exercises="store", records=True)
 async def early_release_survives_a_lost_reply(kit: Kit) -> None:
     """An early release whose reply was lost is repeated, and keeps the name until min_hold as the first one did."""
     wire = FaultyWire()
@@ -81,7 +81,7 @@ async def _read(client: AsyncClient) -> AsyncLease:
     return await client.rwlock("name", ttl=LONG).read().acquire()
 
 
-@check(weights=True, queue=True)
+@check(exercises="store", weights=True, queue=True)
 async def downgrade_admits_readers_but_no_writer(kit: Kit) -> None:
     """A writer that downgrades to a reader holds the name throughout; waiting readers are granted, writers are not."""
     here, watcher = kit.client(), kit.client()
@@ -133,7 +133,7 @@ async def _refusal(refused: Coroutine[Any, Any, object]) -> str:
     return ""
 
 
-@check(weights=True, queue=True)
+@check(exercises="store", weights=True, queue=True)
 async def larger_semaphore_admits_waiters(kit: Kit) -> None:
     """A semaphore that is resized to more permits grants its waiters, though their requests name the old number."""
     here, there = kit.client(), kit.client()
@@ -187,7 +187,7 @@ async def smaller_semaphore_revokes_no_lease(kit: Kit) -> None:
     (await light.result()).check()
 
 
-@check(weights=True)
+@check(exercises="store", weights=True)
 async def resize_requires_the_current_capacity(kit: Kit) -> None:
     """Only a semaphore with the current number of permits resizes it; another is refused with both numbers."""
     here, there = kit.client(), kit.client()
@@ -207,7 +207,7 @@ async def resize_requires_the_current_capacity(kit: Kit) -> None:
 # -- revocation requests -----------------------------------------------------------------------------------------
 
 
-@check(records=True)
+@check(exercises="store", records=True)
 async def holder_is_notified_of_a_revocation_request_once(kit: Kit) -> None:
     """A revocation request names the holder, notifies it once, and ends no lease; a later lease is not notified."""
     here, judge = kit.client(owner="holder"), kit.client()

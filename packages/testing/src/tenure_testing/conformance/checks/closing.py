@@ -10,7 +10,7 @@ from tenure_testing.conformance.kit import Kit, expect
 TTL = 20.0
 
 
-@check()
+@check(exercises="store")
 async def close_releases_every_lease(kit: Kit) -> None:
     """Closing a client releases its leases at once, and waiters are granted their names."""
     here, there = kit.client(), kit.client()
@@ -25,7 +25,7 @@ async def close_releases_every_lease(kit: Kit) -> None:
     expect(leases[0].remaining() == 0, "a released lease is no longer held")
 
 
-@check()
+@check(exercises="store")
 async def close_ends_every_wait(kit: Kit) -> None:
     """Waiters of a client that closes get UsageError, and leave the queue."""
     here, there = kit.client(), kit.client()
@@ -47,7 +47,7 @@ async def _refused(client: AsyncClient) -> bool:
     return False
 
 
-@check()
+@check(exercises="store")
 async def closed_client_refuses_operations(kit: Kit) -> None:
     """A closed client can be closed again, and refuses every other operation with UsageError."""
     client, other = kit.client(), kit.client()

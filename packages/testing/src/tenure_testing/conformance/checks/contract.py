@@ -22,7 +22,7 @@ async def _pushed(kit: Kit, raw: RawClient, request: AcquireRequest, what: str) 
     return reply.token if isinstance(reply, Granted) else 0
 
 
-@check()
+@check(exercises="store")
 async def repeated_request_holds_once(kit: Kit) -> None:
     """A repeated acquire request gets the same grant: the same token, and one holder."""
     raw = await kit.raw()
@@ -34,7 +34,7 @@ async def repeated_request_holds_once(kit: Kit) -> None:
     expect(kit.is_held(await raw.inspect("name"), token), "the request holds the name once")
 
 
-@check(queue=True)
+@check(exercises="store", queue=True)
 async def repeated_request_keeps_its_place(kit: Kit) -> None:
     """A repeated acquire request keeps its place in the queue, and has only one place."""
     raw = await kit.raw()
@@ -50,7 +50,7 @@ async def repeated_request_keeps_its_place(kit: Kit) -> None:
     expect(len((await raw.inspect("name")).waiters) == 2, "each request waits once")
 
 
-@check(queue=True)
+@check(exercises="store", queue=True)
 async def release_grants_the_first_waiter(kit: Kit) -> None:
     """A release grants the first waiter in the same step, with a notification that contains the token."""
     raw = await kit.raw()
@@ -67,7 +67,7 @@ async def release_grants_the_first_waiter(kit: Kit) -> None:
     expect(await raw.renew(first, pushed, 20.0) is None, "the grant is renewed")
 
 
-@check(queue=True)
+@check(exercises="store", queue=True)
 async def unconfirmed_grant_expires(kit: Kit) -> None:
     """A provisional grant that its waiter never confirms expires after its ttl, and the next waiter is granted."""
     raw = await kit.raw()
@@ -91,7 +91,7 @@ async def _last_token(raw: RawClient) -> int:
     return (await raw.inspect("name")).last_token
 
 
-@check(queue=True)
+@check(exercises="store", queue=True)
 async def withdrawal_hands_off_a_crossing_grant(kit: Kit) -> None:
     """A waiter that withdraws its request while the name is granted to it hands the grant off to the next waiter."""
     raw = await kit.raw()
@@ -108,7 +108,7 @@ async def withdrawal_hands_off_a_crossing_grant(kit: Kit) -> None:
     expect([each.token for each in view.holders] == [handed_off], "the second waiter holds the name")
 
 
-@check(queue=True)
+@check(exercises="store", queue=True)
 async def withdrawal_gives_up_the_place(kit: Kit) -> None:
     """A waiter that withdraws its request is granted nothing later, and learns for which holders it waited."""
     raw = await kit.raw()
@@ -124,7 +124,7 @@ async def withdrawal_gives_up_the_place(kit: Kit) -> None:
     expect(not (await raw.inspect("name")).holders, "a repeated withdrawal changes nothing")
 
 
-@check()
+@check(exercises="store")
 async def withdrawn_request_is_refused(kit: Kit) -> None:
     """A request that was withdrawn before it arrived is refused when it arrives."""
     raw = await kit.raw()
@@ -138,7 +138,7 @@ async def withdrawn_request_is_refused(kit: Kit) -> None:
     expect(await raw.acquire_free(free) > token, "another request is granted")
 
 
-@check()
+@check(exercises="store")
 async def repeated_release_gets_the_same_reply(kit: Kit) -> None:
     """A repeated release returns RELEASED again; the release or renewal of an unknown old lease returns TAKEN_OVER."""
     raw = await kit.raw()
@@ -152,7 +152,7 @@ async def repeated_release_gets_the_same_reply(kit: Kit) -> None:
     expect(kit.is_held(await raw.inspect("name"), newer), "the holder keeps the name")
 
 
-@check()
+@check(exercises="store")
 async def renewal_never_shortens(kit: Kit) -> None:
     """A renewal never shortens a lease, and renews only with the token and request of the lease."""
     raw = await kit.raw()
@@ -165,7 +165,7 @@ async def renewal_never_shortens(kit: Kit) -> None:
     expect(await raw.renew(raw.request("name"), token, 20.0) is not None, "another request renews nothing")
 
 
-@check(weights=True)
+@check(exercises="store", weights=True)
 async def capacities_must_agree(kit: Kit) -> None:
     """A request with another capacity than the one in use is refused until the name is free."""
     raw = await kit.raw()
@@ -178,7 +178,7 @@ async def capacities_must_agree(kit: Kit) -> None:
     expect(await raw.acquire_free(one) > token, "a free name takes a new capacity")
 
 
-@check(weights=True)
+@check(exercises="store", weights=True)
 async def weights_fill_the_capacity(kit: Kit) -> None:
     """The weights of the holders fill the capacity and never exceed it; a release makes room for the next waiter."""
     raw = await kit.raw()

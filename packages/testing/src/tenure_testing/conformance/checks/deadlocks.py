@@ -124,7 +124,7 @@ async def _permit_and_lock(client: AsyncClient) -> None:
     await permit.release()
 
 
-@check(queue=True)
+@check(exercises="store", queue=True)
 async def deadlocks_of_others_are_listed(kit: Kit) -> None:
     """`deadlocks` lists the circles of all clients, and none once a circle is broken."""
     raw, watcher = await kit.raw(), kit.client()
@@ -150,7 +150,7 @@ async def deadlocks_of_others_are_listed(kit: Kit) -> None:
     expect(await watcher.deadlocks() == [], "the circle is broken")
 
 
-@check(forms=("asyncio",), queue=True)
+@check(exercises="store", forms=("asyncio",), queue=True)
 async def cancelled_deadlock_detection_leaves_nothing(kit: Kit) -> None:
     """An acquisition that is cancelled at any step of deadlock detection leaves the queue."""
     here, there = kit.client(), kit.client()

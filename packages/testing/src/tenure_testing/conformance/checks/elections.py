@@ -54,7 +54,7 @@ async def leaders_follow_each_other(kit: Kit) -> None:
     expect(not second.is_leader and await first.leader() is None, "the release of the term is a resignation")
 
 
-@check(records=True)
+@check(exercises="store", records=True)
 async def published_value_arrives_unchanged(kit: Kit) -> None:
     """Other clients see every text of up to 4096 bytes that a leader publishes, unchanged, also after its campaign."""
     here, there = kit.client(owner="here"), kit.client()
@@ -131,7 +131,7 @@ async def _refused(term: AsyncLeadership) -> bool:
     return False
 
 
-@check(records=True)
+@check(exercises="store", records=True)
 async def stuck_leader_is_replaced_at_max_hold(kit: Kit) -> None:
     """A live but stuck leader is replaced when `max_hold` has passed."""
     stuck = kit.client().election("boss", ttl=LONG, max_hold=kit.short)

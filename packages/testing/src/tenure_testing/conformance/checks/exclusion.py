@@ -50,7 +50,7 @@ class _Tally:
     most: int = 0
 
 
-@check()
+@check(exercises="store")
 async def one_holder_at_a_time(kit: Kit) -> None:
     """However many clients, threads or tasks contend for a name, only one of them holds it at a time."""
     tally = _Tally()
@@ -91,7 +91,7 @@ async def try_acquire_returns_at_once(kit: Kit) -> None:
     expect(again is not None, "a released name is granted")
 
 
-@check()
+@check(exercises="store")
 async def names_are_distinct(kit: Kit) -> None:
     """Every text of up to 512 bytes of UTF-8 is a name of its own, whatever its characters."""
     here, there = kit.client(), kit.client()
@@ -113,7 +113,7 @@ async def names_are_distinct(kit: Kit) -> None:
     expect(not kit.lists or await there.names() == [], "names() lists no name that nobody uses")
 
 
-@check()
+@check(exercises="store")
 async def namespaces_are_separate(kit: Kit) -> None:
     """Clients of different namespaces never contend with each other, whatever the characters of a namespace."""
     spaces = ("", "-", "-/b c", "-'\"%_*?[a]", "-名", "-nul\0byte", "-{a}")
@@ -125,7 +125,7 @@ async def namespaces_are_separate(kit: Kit) -> None:
         expect(not kit.lists or await client.names() == ["name"], f"names() lists namespace {space!r} alone")
 
 
-@check(records=True)
+@check(exercises="store", records=True)
 async def inspect_and_names_show_holders_and_waiters(kit: Kit) -> None:
     """`inspect` and `names` show exactly the present holders and waiters."""
     here, there = kit.client(owner="holder"), kit.client(owner="waiter")

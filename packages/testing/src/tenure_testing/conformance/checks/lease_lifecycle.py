@@ -60,7 +60,7 @@ async def lease_of_a_waiter_lasts_its_whole_ttl(kit: Kit) -> None:
     expect_whole(kit, await waiting.result(), asked_at)
 
 
-@check(tokens=True)
+@check(exercises="store", tokens=True)
 async def silent_holder_loses_the_lease(kit: Kit) -> None:
     """A holder that cannot renew learns at its local deadline that its lease is lost, before anybody is granted."""
     wire = FaultyWire()
@@ -127,7 +127,7 @@ async def failed_renewal_is_no_loss(kit: Kit) -> None:
     expect(await lease.release() is Outcome.RELEASED, "the lease was held until its release")
 
 
-@check(records=True)
+@check(exercises="store", records=True)
 async def renewal_keeps_the_lease(kit: Kit) -> None:
     """A live holder keeps its lease beyond the ttl: the lease is renewed, and nobody else is granted meanwhile."""
     wire = FaultyWire()
@@ -145,7 +145,7 @@ async def renewal_keeps_the_lease(kit: Kit) -> None:
     expect(await lease.release() is Outcome.RELEASED, "the lease was held until its release")
 
 
-@check()
+@check(exercises="store")
 async def renewed_lease_outlives_its_ttl(kit: Kit) -> None:
     """A lease that was renewed in time is still held when the ttl of its grant is over."""
     raw, there = await kit.raw(), kit.client()
@@ -161,7 +161,7 @@ async def renewed_lease_outlives_its_ttl(kit: Kit) -> None:
     expect(await raw.release(request, token) is Outcome.RELEASED, "the lease was held until its release")
 
 
-@check()
+@check(exercises="store")
 async def extend_lengthens_the_lease(kit: Kit) -> None:
     """`extend` renews a lease at once, with a new ttl, in the store as well."""
     wire = FaultyWire()
@@ -177,7 +177,7 @@ async def extend_lengthens_the_lease(kit: Kit) -> None:
     lease.check()
 
 
-@check()
+@check(exercises="store")
 async def lost_lease_cannot_be_extended(kit: Kit) -> None:
     """`extend` of an expired lease raises LeaseLost, and the lease stays lost."""
     wire = FaultyWire()
@@ -219,7 +219,7 @@ async def _silent_lease(kit: Kit, *, lock_delay: float = 0.0) -> AsyncLease:
     return await kit.client(wire).lock("name", ttl=kit.short, lock_delay=lock_delay).acquire()
 
 
-@check(records=True)
+@check(exercises="store", records=True)
 async def lock_delay_follows_expiry_only(kit: Kit) -> None:
     """After an expiry nobody is granted for the lock delay; after a release the name is free at once."""
     there = kit.client()
@@ -239,7 +239,7 @@ async def lock_delay_follows_expiry_only(kit: Kit) -> None:
     theirs.check()
 
 
-@check()
+@check(exercises="store")
 async def release_returns_the_outcome(kit: Kit) -> None:
     """A release returns RELEASED for a held lease, EXPIRED for an expired one, and TAKEN_OVER after another grant."""
     there = kit.client()
@@ -285,7 +285,7 @@ async def _untouched(client: AsyncClient, lease: AsyncLease) -> None:
     expect([holder.token for holder in view.holders] == [lease.token], "the new holder keeps the name")
 
 
-@check(tokens=True)
+@check(exercises="store", tokens=True)
 async def revoke_takes_the_name(kit: Kit) -> None:
     """`revoke` with force takes a name: its holder is notified, and the next waiter is granted a larger token."""
     here, there, judge = kit.client(owner="victim"), kit.client(), kit.client()

@@ -29,7 +29,7 @@ async def _unused(kit: Kit, client: AsyncClient, names: tuple[str, ...] = NAMES)
         await kit.waiters(client, name, 0)
 
 
-@check(tokens=True)
+@check(exercises="store", tokens=True)
 async def multilock_is_all_or_nothing(kit: Kit) -> None:
     """A multilock holds all its names exclusively; while another client holds one of them, it holds none."""
     here, there = kit.client(owner="here"), kit.client()
@@ -135,7 +135,7 @@ async def failed_multilock_leaves_nothing(kit: Kit) -> None:
     permits.check()
 
 
-@check(forms=("asyncio",))
+@check(exercises="store", forms=("asyncio",))
 async def cancelled_multilock_leaves_nothing(kit: Kit) -> None:
     """A multilock acquisition that is cancelled at any step leaves no holder and no waiter of any name behind."""
     there, watcher = kit.client(), kit.client()
@@ -240,7 +240,7 @@ async def refused_multilock_leaves_nothing_after_a_lost_reply(kit: Kit) -> None:
         await kit.waiters(here, "c", 0)
 
 
-@check(multi_acquire=True)
+@check(exercises="store", multi_acquire=True)
 async def free_names_cost_one_request(kit: Kit) -> None:
     """One request acquires all free names, however many; one more acquires the names after a held name.
 
@@ -259,7 +259,7 @@ async def free_names_cost_one_request(kit: Kit) -> None:
     expect(wire.counts["granted"] <= 4, f"one up to the held name, and one after it: {wire.counts['granted'] - 1}")
 
 
-@check(multi_acquire=True)
+@check(exercises="store", multi_acquire=True)
 async def acquire_many_stops_at_the_first_refusal(kit: Kit) -> None:
     """`acquire_many` grants requests in order up to the first refusal; repeated, it gives the same replies."""
     here, there = await kit.raw(), await kit.raw()

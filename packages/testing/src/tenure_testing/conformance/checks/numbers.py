@@ -32,7 +32,7 @@ async def counter_counts_each_call_once(kit: Kit) -> None:
     expect(await counter.compare_and_set(5, -9) and await counter.get() == -9, "a counter with this value is set")
 
 
-@check(cells=True)
+@check(exercises="store", cells=True)
 async def counter_is_exact_to_its_bounds(kit: Kit) -> None:
     """A counter keeps every whole number within +-(2**53 - 1), and refuses to go beyond."""
     counter = kit.client().counter("n")
@@ -104,7 +104,7 @@ async def stock_moves_units_together(kit: Kit) -> None:
     expect(await stock.take(3) == 3 and await stock.take() == 0, "the last units are taken")
 
 
-@check(cells=True)
+@check(exercises="store", cells=True)
 async def stock_keeps_reservations(kit: Kit) -> None:
     """Reserved units are nobody else's until the reservation is confirmed, cancelled or has expired."""
     here, there = kit.client(), kit.client()

@@ -51,7 +51,7 @@ async def lingering_lease_is_reused(kit: Kit) -> None:
     expect((await there.inspect("name")).last_token >= tokens[-1], "no token is above the last token of the store")
 
 
-@check(queue=True)
+@check(exercises="store", queue=True)
 async def waiter_ends_linger(kit: Kit) -> None:
     """A waiter of another client is granted a lingering name at once, with a larger token."""
     here, there = kit.client(), kit.client()

@@ -163,7 +163,7 @@ async def cancelled_semaphore_acquire_leaves_nothing(kit: Kit) -> None:
     )
 
 
-@check(forms=("asyncio",), weights=True)
+@check(exercises="store", forms=("asyncio",), weights=True)
 async def cancelled_rwlock_acquire_leaves_nothing(kit: Kit) -> None:
     """An acquisition by a reader or a writer that is cancelled at any step leaves no holder and no waiter behind."""
     there = kit.client().rwlock("name", ttl=LONG)
@@ -174,7 +174,7 @@ async def cancelled_rwlock_acquire_leaves_nothing(kit: Kit) -> None:
 # -- reader/writer locks -----------------------------------------------------------------------------------
 
 
-@check(weights=True)
+@check(exercises="store", weights=True)
 async def readers_share_and_writers_exclude(kit: Kit) -> None:
     """Readers of all clients share the name; a writer holds it alone."""
     inside = {"reader": _Inside(), "writer": _Inside()}

@@ -48,7 +48,7 @@ async def timeout_is_kept(kit: Kit) -> None:
     expect(again is not None, "a waiter that timed out is not granted later")
 
 
-@check(queue=True)
+@check(exercises="store", queue=True)
 async def waiters_are_served_in_order(kit: Kit) -> None:
     """Waiters of different clients are granted in the order in which they joined the queue."""
     clients = [kit.client() for _ in range(7)]
@@ -154,7 +154,7 @@ async def newcomer_does_not_overtake(kit: Kit) -> None:
     expect(theirs.token > lease.token, "the waiter was granted next")
 
 
-@check(queue=True)
+@check(exercises="store", queue=True)
 async def release_hands_off_at_once(kit: Kit) -> None:
     """A release hands the name off to the next waiter in the same step, not at the waiter's next re-poll."""
     here, there = kit.client(), kit.client()
@@ -203,7 +203,7 @@ async def timed_out_waiter_is_skipped(kit: Kit) -> None:
     theirs.check()
 
 
-@check(queue=True)
+@check(exercises="store", queue=True)
 async def dead_waiter_is_skipped(kit: Kit) -> None:
     """A waiter that died is skipped once its waiter_ttl, and a provisional grant to it, have expired."""
     dead, here, there = await kit.raw(), kit.client(), kit.client()
@@ -244,7 +244,7 @@ async def lost_notification_only_delays(kit: Kit) -> None:
     )
 
 
-@check(queue=True)
+@check(exercises="store", queue=True)
 async def old_notification_is_ignored(kit: Kit) -> None:
     """A notification that is not newer than the waiter's last reply is of an earlier grant, and is ignored."""
     wire = FaultyWire()
@@ -279,7 +279,7 @@ async def lost_reply_loses_no_lease(kit: Kit) -> None:
     expect(other is not None, "the name is free")
 
 
-@check()
+@check(exercises="store")
 async def unanswered_request_leaves_nothing(kit: Kit) -> None:
     """An acquisition that gives up without a reply leaves no holder and no waiter behind."""
     wire = FaultyWire()

@@ -45,7 +45,7 @@ async def body_releases_on_exit(kit: Kit) -> None:
     expect(await there.lock("name", ttl=LONG).try_acquire() is not None, "an error in the body releases the lock")
 
 
-@check()
+@check(exercises="store")
 async def lost_lease_raises_on_exit(kit: Kit) -> None:
     """A body whose lease was lost raises LeaseLost on exit."""
     caught: LeaseLost | None = None
@@ -95,7 +95,7 @@ async def loss_cancels_the_body(kit: Kit) -> None:
     expect(caught is not None, "the loss is raised on exit")
 
 
-@check(forms=("asyncio",))
+@check(exercises="store", forms=("asyncio",))
 async def outside_cancellation_is_not_swallowed(kit: Kit) -> None:
     """A cancellation from outside is raised through a body, whether or not the lease is lost as well."""
     entered: list[AsyncLease] = []
@@ -158,7 +158,7 @@ async def _was_cancelled(result: Awaitable[object]) -> bool:
     return False
 
 
-@check(forms=("asyncio",))
+@check(exercises="store", forms=("asyncio",))
 async def cancelled_acquire_leaves_nothing(kit: Kit) -> None:
     """An acquisition that is cancelled at any step leaves no holder and no waiter behind."""
     there = kit.client()
@@ -175,7 +175,7 @@ async def cancelled_acquire_leaves_nothing(kit: Kit) -> None:
             await kit.waiters(there, "name", 0)
 
 
-@check(forms=("asyncio",))
+@check(exercises="store", forms=("asyncio",))
 async def cancelled_release_is_carried_out(kit: Kit) -> None:
     """A cancelled release is carried out nevertheless."""
     here, there = kit.client(), kit.client()
