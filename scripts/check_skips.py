@@ -13,8 +13,6 @@ from pathlib import Path
 # "tests.test_module::test_name[parameters]" -> why it may be skipped.
 ALLOWED: dict[str, str] = {
     "tests.postgresql.test_faults_sessions::test_a_full_disk_is_named_and_passes": "only root can mount a small disk",
-    "tests.servers.test_mariadb::test_a_full_disk_refuses_writes": "only root can mount a small disk",
-    "tests.servers.test_postgresql::test_a_full_disk_refuses_writes": "only root can mount a small disk",
 }
 
 
