@@ -5,6 +5,7 @@
 #   VENV=path           where the environment is
 #   JOBS=3              how many processes run tests side by side (0: none but pytest itself, as for a debugger)
 #   PYTEST_ARGS="..."   passed on to pytest, BENCH_ARGS="..." to the benchmarks, MODELS_ARGS="..." to the models
+#   PART=simulation     a part of the tests of `make test-all`; scripts/test_all.py lists them
 #   LOG=path            a log for the demo to work on
 
 PYTHON ?=
@@ -17,13 +18,14 @@ SEEDS ?= 2000
 ROUNDS ?= 20
 SIM_ARGS ?=
 MODELS_ARGS ?=
+PART ?=
 LOG ?=
 
 # Tests start hundreds of interpreters: each would compile what it imports anew if none might keep it.
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test test-all stress sim coverage lint format types models bench dist servers clean
+.PHONY: help demo test test-all test-landing stress sim coverage lint format types models bench dist servers clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -33,14 +35,17 @@ demo: $(VENV)/.installed-demo ## see it work (LOG=path: on your own log)
 	@$(BIN)/python -m demo $(if $(LOG),"$(LOG)")
 
 test: $(VENV)/.installed-dev servers ## run the tests that tell within minutes (PYTEST_ARGS="-k lock": some of them)
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not thorough" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m change --junitxml=build/junit-test.xml $(PYTEST_ARGS)
 
-test-all: $(VENV)/.installed-dev servers ## run every test there is, on all Pythons (PYTEST_ARGS as above)
-	JOBS=$(JOBS) SEEDS=$(SEEDS) $(BIN)/python -m scripts.test_all $(PYTEST_ARGS)
+test-all: $(VENV)/.installed-dev servers ## run every test there is, on all Pythons (PART=simulation: a part; PYTEST_ARGS as above)
+	JOBS=$(JOBS) SEEDS=$(SEEDS) $(BIN)/python -m scripts.test_all $(addprefix --part ,$(PART)) $(PYTEST_ARGS)
+
+test-landing: $(VENV)/.installed-dev servers # what `.ci/run` adds to `make test`
+	JOBS=$(JOBS) SEEDS=$(SEEDS) $(BIN)/python -m scripts.test_all --landing $(PYTEST_ARGS)
 
 stress: $(VENV)/.installed-dev servers ## run what `make test` runs but simulation ROUNDS=20 times, on a busy machine
 	$(BIN)/python scripts/stress.py --rounds $(ROUNDS) -- \
-		$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not thorough and not computing" $(PYTEST_ARGS)
+		$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "change and not simulation" $(PYTEST_ARGS)
 
 sim: $(VENV)/.installed-dev ## simulate the protocol on fresh seeds (SEEDS=5000 a scenario, SIM_ARGS="--scenario wire")
 	@$(BIN)/python -m simulation --seeds $(SEEDS) $(SIM_ARGS)

@@ -1,40 +1,48 @@
-"""Run all tests, on each supported Python of this machine, and fail at a skip that is not allowed.
+"""Run the tests that take longer than `make test`, and fail at a skip that is not allowed.
 
-Tests that only compute (the simulation, the properties and their planted bugs) have the same results on every Python:
-they run once, on the default one, in the background and at low priority. Beside them runs the selection of `make test`
-that mostly waits, on each other Python. Then, alone, all that mostly wait run on the default Python: among them are
-those that have many clients or lose many replies, which keep a machine busy. At last come the models of the protocol.
-The Python between the oldest and the newest runs with the oldest supported client libraries, and without the
-tests of the servers that these are not for: what is the same on its neighbours is the same there.
+tests/stages.py says which tests there are of each stage and part. Without an option all tests run, in all parts.
+
+    --landing         only what `.ci/run` adds to `make test`: the tests of the stage landing, a quarter of the rotated
+                      ones, chosen by the hash of the commit, and more seeds of the simulation
+    --part NAME       only this part; several may be given:
+        simulation    the simulated protocol, and the bugs that are planted in it
+        rules         all other tests that only compute
+        pythons       the smoke tests on each other supported Python of this machine, one with the oldest clients
+        conformance   what every store must do, on real servers
+        stores        all other tests
+        models        the models of the protocol
+
+Tests that only compute have the same results on every Python: they run once, on the default one, in the background and
+at low priority. Beside them runs what mostly waits on the other Pythons. Then, alone, what mostly waits on the default
+Python: there are tests among it with many clients or many lost replies, which keep a machine busy.
 
     OTHER_PYTHONS="3.13"     which other versions to look for ("" for none)
     SEEDS=2000               how many seeds of each scenario are simulated
     JOBS=auto                how many processes run tests side by side
-    TESTED=1                 `make test` has just passed here: only what it left out runs on the default Python, and
-                             the simulation with more seeds
 
-Usage: python -m scripts.test_all [PYTEST_ARGUMENT...]   (from the top of the project, in its environment)
+Usage: python -m scripts.test_all [--landing] [--part NAME] [PYTEST_ARGUMENT...]   (from the top of the project, in its
+environment)
 """
 
+import argparse
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from scripts.check_skips import complaints, failures
+from tests.stages import QUARTERS
 
-VERSIONS = ("3.11", "3.12", "3.13")
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 OLDEST_CLIENTS = {"3.12": ("redis==6.0.0", "hiredis==3.2.0")}
 """The Python that gets the oldest supported client libraries, and their versions."""
 
-APART = (
-    "postgresql or mysql or mariadb or etcd or zookeeper or memcached or fencing or jobs or docs or demo or advisory"
-)
-"""Which tests that Python leaves out, as pytest's -k says it."""
+COMPUTING, WAITING = ("simulation", "rules"), ("conformance", "stores")
+PARTS = (*COMPUTING, "pythons", *WAITING, "models")
 
 BUILD = Path("build")
 GRACE = 60.0
@@ -47,19 +55,20 @@ NO_TESTS = 5
 class Session:
     """One run of pytest in a process of its own, with a log and a report."""
 
-    def __init__(self, title: str, python: Path | str, arguments: Sequence[str], *, background: bool = False) -> None:
-        """Start pytest. In the background its output goes only to its log."""
+    def __init__(
+        self, title: str, python: Path | str, arguments: Sequence[str], *, more: Mapping[str, str], background: bool
+    ) -> None:
+        """Start pytest with more variables in its environment. In the background its output goes only to its log."""
         self.title, self._began = title, time.monotonic()
         self.report, self.log = BUILD / f"junit-{title}.xml", BUILD / f"{title}.log"
         self.report.unlink(missing_ok=True)
         command = [str(python), "-m", "pytest", "--dist", "loadgroup", f"--junitxml={self.report}", *arguments]
         print(f"{title}: {' '.join(command)}", flush=True)
-        environment = os.environ | {"TENURE_SIMULATION_SEEDS": os.environ.get("SEEDS", "2000")}
         if background:
             with self.log.open("wb") as log:
-                self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+                self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=os.environ | more)
         else:
-            self._process = subprocess.Popen(command, env=environment)
+            self._process = subprocess.Popen(command, env=os.environ | more)
         self._background = background
         self.ran = True
         """Whether the arguments selected a test."""
@@ -120,36 +129,83 @@ def other_pythons() -> Iterable[tuple[str, str]]:
                 print(f"Python {version} is not on this machine: not tested.", flush=True)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run all; return 1 if anything failed."""
-    BUILD.mkdir(exist_ok=True)
-    jobs = ["-n", os.environ.get("JOBS", "auto")]
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # so that no session keeps running
-    failed: list[str] = []
-    tested = bool(os.environ.get("TESTED"))
-    computing = "computing and (thorough or seeds)" if tested else "computing"
-    sessions = [Session("computing", sys.executable, ["-n", "2", "-m", computing, *arguments], background=True)]
-    try:
+def quarter() -> int:
+    """Return which quarter of the rotated tests belongs to the present commit. Raises CalledProcessError."""
+    done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    number = int(done.stdout.strip(), 16) % QUARTERS
+    print(f"Rotated tests: quarter {number + 1} of {QUARTERS}, that of commit {done.stdout[:12]}.", flush=True)
+    return number
+
+
+class Run:
+    """Some parts of the tests, and what became of them."""
+
+    def __init__(self, parts: Sequence[str], arguments: Sequence[str], *, landing: bool) -> None:
+        """Prepare to run the parts."""
+        self._parts, self._arguments = parts, arguments
+        self._stages = " and (landing or rotated or seeds)" if landing else ""
+        self._more = {"TENURE_SIMULATION_SEEDS": os.environ.get("SEEDS", "2000")}
+        if landing:
+            self._more["TENURE_QUARTER"] = str(quarter())
+        self.sessions: list[Session] = []
+        self.failed: list[str] = []
+
+    def all(self) -> None:
+        """Run all of it."""
+        computing = self._start("computing", COMPUTING, jobs="2", background=True)
+        if "pythons" in self._parts:
+            self._other_pythons()
+        for session in computing:
+            self._end(session)
+        for session in self._start("waiting", WAITING, jobs=os.environ.get("JOBS", "auto"), background=False):
+            self._end(session)
+
+    def _start(self, title: str, parts: Sequence[str], *, jobs: str, background: bool) -> list[Session]:
+        """Start a session for those of the parts that are wanted, if any is."""
+        if not (wanted := [part for part in parts if part in self._parts]):
+            return []
+        marks = f"({' or '.join(wanted)}){self._stages}"
+        arguments = ["-n", jobs, "-m", marks, *self._arguments]
+        session = Session(title, sys.executable, arguments, more=self._more, background=background)
+        self.sessions.append(session)
+        return [session]
+
+    def _other_pythons(self) -> None:
         for version, python in other_pythons():
-            apart = ["-k", f"not ({APART})"] if version in OLDEST_CLIENTS and not arguments else []
-            selection = [*jobs, "-m", "not thorough and not computing", *apart, *arguments]
-            sessions.append(Session(f"python{version}", environment_for(version, python), selection))
-            failed += [sessions[-1].title] if sessions[-1].failed() else []
-        failed += [sessions[0].title] if sessions[0].failed() else []
-        left = "not computing and thorough" if tested else "not computing"
-        sessions.append(Session("waiting", sys.executable, [*jobs, "-m", left, *arguments]))
-        failed += [sessions[-1].title] if sessions[-1].failed() else []
+            arguments = ["-n", os.environ.get("JOBS", "auto"), "-m", "smoke", *self._arguments]
+            environment = environment_for(version, python)
+            self.sessions.append(Session(f"python{version}", environment, arguments, more={}, background=False))
+            self._end(self.sessions[-1])
+
+    def _end(self, session: Session) -> None:
+        if session.failed():
+            self.failed.append(session.title)
+
+
+def main(words: Sequence[str]) -> int:
+    """Run what is wanted; return 1 if anything failed."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.test_all", description="See the top of the file.")
+    parser.add_argument("--landing", action="store_true")
+    parser.add_argument("--part", action="append", choices=PARTS)
+    options, arguments = parser.parse_known_args(words)
+    parts = options.part or PARTS
+    BUILD.mkdir(exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # so that no session keeps running
+    run = Run(parts, arguments, landing=options.landing)
+    try:
+        run.all()
     finally:
-        for session in sessions:
+        for session in run.sessions:
             session.end()
-    if not any(session.ran for session in sessions):
-        failed.append(f"no test is selected by {' '.join(arguments)}")
-    if not arguments and subprocess.run([sys.executable, "-m", "models.run"], check=False).returncode:
-        failed.append("models")
-    for session in sessions:  # once more at the end, where whoever reads the log looks first
+    if run.sessions and not any(session.ran for session in run.sessions):
+        run.failed.append(f"no test is selected by {' '.join(arguments)}")
+    models = "models" in parts and not arguments
+    if models and subprocess.run([sys.executable, "-m", "models.run"], check=False).returncode:
+        run.failed.append("models")
+    for session in run.sessions:  # once more at the end, where whoever reads the log looks first
         print("".join(failures(session.report)), end="")
-    print(f"failed: {', '.join(failed)}" if failed else "everything passed")
-    return 1 if failed else 0
+    print(f"failed: {', '.join(run.failed)}" if run.failed else "everything passed")
+    return 1 if run.failed else 0
 
 
 if __name__ == "__main__":

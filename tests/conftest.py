@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from uuid import uuid4
@@ -12,6 +12,8 @@ from uuid import uuid4
 import pytest
 from hypothesis import HealthCheck, settings
 
+from scripts.minutes import PROCESSOR
+from tests import stages
 from tests.faults.metronome import Metronome
 
 pytest_plugins = ["pytester", "tests.servers.fixtures"]
@@ -26,75 +28,13 @@ settings.register_profile(
 )
 settings.load_profile("tenure")
 
-THOROUGH = (
-    "bench/",
-    "conformance/test_redis.py::TestReplicated",
-    "conformance/test_redis.py::TestSocket",
-    "conformance/test_redis.py::TestUser",
-    "conformance/test_redis.py::TestValkey",
-    "conformance/test_redis_clients.py::TestAsyncMaster",
-    "conformance/test_redis_clients.py::TestAsyncRedisCluster",
-    "conformance/test_redis_clients.py::TestMaster",
-    "conformance/test_redis_clients.py::TestRedisCluster",
-    "conformance/test_redis_groups.py",
-    "conformance/test_etcd.py::TestEnsemble",
-    "conformance/test_mysql.py::TestPolling",
-    "conformance/test_postgresql.py::TestSocket",
-    "conformance/test_postgresql.py::TestTls",
-    "conformance/test_postgresql.py::TestUser",
-    "conformance/test_zookeeper.py::TestEnsemble",
-    "etcd/test_crowd.py",
-    "etcd/test_faults.py",
-    "memcached/test_replies.py::test_ten_thousand",
-    "models/",
-    "mysql/test_crowd.py",
-    "mysql/test_promises.py::test_a_full_disk",
-    "mysql/test_promises.py::test_a_restart_of_a_durable_server",
-    "mysql/test_get_lock_orphans.py",
-    "ordered/test_faults",
-    "postgresql/test_advisory_orphans.py",
-    "postgresql/test_channel.py::test_many_clients_behind_a_pooler_of_two",
-    "postgresql/test_faults",
-    "postgresql/test_interrupts.py",
-    "postgresql/test_mutants.py",
-    "docs/test_examples.py::test_a_scenario_loses_nothing_but_by_the_wrong_versions[redis",
-    "postgresql/test_schema.py::test_old_rows_are_swept_in_parts",
-    "postgresql/test_schema.py::test_processes_race_the_migration",
-    "postgresql/test_schema.py::test_starters_race_the_migration[30]",
-    "properties/test_barging.py::test_a_wrong",
-    "properties/test_mutants.py",
-    "properties/test_simulated_server.py",
-    "properties/test_sql_stores.py::test_wrong_sql_is_noticed",
-    "properties/test_stores.py::test_a_file_that_forgets_is_noticed",
-    "properties/test_stores.py::test_a_process_that_is_noted_too_early_is_noticed",
-    "properties/test_stores.py::test_a_store_with_a_wrong_table_is_noticed",
-    "properties/test_stores.py::test_a_wrong_script_is_noticed",
-    "properties/test_mysql.py::test_a_wrong_statement_is_noticed",
-    "properties/test_sql_stores.py::test_wrong_sql_is_noticed",
-    "redis/test_failover.py",
-    "redis/test_faults",
-    "redis/test_resharding.py",
-    "servers/test_mariadb.py::test_a_full_disk",
-    "servers/test_postgresql.py::test_a_full_disk",
-    "simulated/test_mutants.py",
-    "simulated/test_promises.py::test_every_fault_happens",
-    "simulated/test_promises.py::test_what_is_not_promised_is_seen_to_break",
-    "simulated/test_quorum.py",
-    "simulated/test_replay.py::test_a_broken_promise_is_told_small",
-    "simulated/test_replay.py::test_a_shrunk_run_still_fails",
-    "simulated/test_replay.py::test_drift_beyond_the_allowance_is_seen",
-    "zookeeper/test_faults.py",
-)
-"""The tests that only `make test-all` runs: of rare flaws of the protocol, of another deployment of the same server, of
-the servers' faults, or of the tools."""
-
-COMPUTING = ("simulated/", "properties/", "table/", "ordered/test_granting.py")
-"""The tests that only compute. They have the same results on every version of Python, and run at low priority."""
-
-SEEDED = ("simulated/test_promises.py::test_every_promise_is_kept",)
-"""The tests that do more with more seeds."""
-
 NICENESS = 10
+
+COMPUTING_TIMEOUT = 1800
+"""For how many seconds a test that only computes may run, at low priority beside others."""
+
+BEGAN = pytest.StashKey[float]()
+"""When a test began, in seconds of the processor."""
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -105,16 +45,24 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 * (os.cpu_count() or 1)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the thorough tests, those that only compute, and those that do more with more seeds, for -m."""
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Note the id of a test before pytest-xdist appends to it."""
+    item.stash[stages.PATH] = item.nodeid.removeprefix("tests/")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test with its stage and its part, for -m. Leave out the rotated tests of other quarters."""
+    if config.args == config.getini("testpaths") and (stale := stages.unused(items)):
+        raise pytest.UsageError(f"tests/stages.py names what is no test any more: {', '.join(stale)}")
     for item in items:
-        path = item.nodeid.removeprefix("tests/")
-        if path.startswith(THOROUGH):
-            item.add_marker(pytest.mark.thorough)
-        if path.startswith(COMPUTING):
-            item.add_marker(pytest.mark.computing)
-        if path.startswith(SEEDED):
-            item.add_marker(pytest.mark.seeds)
+        for mark in stages.marks_of(item):
+            item.add_marker(mark)
+        if _computes(item):
+            item.add_marker(pytest.mark.timeout(COMPUTING_TIMEOUT))
+    if quarter := os.environ.get(stages.QUARTER):
+        others = {each for each in items if stages.is_of_another_quarter(each, int(quarter))}
+        config.hook.pytest_deselected(items=[*others])
+        items[:] = [each for each in items if each not in others]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -125,14 +73,42 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Note when the test begins."""
+    item.stash[BEGAN] = _processor_seconds()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note what the test took of the processor, for scripts/minutes.py; if it failed, say how to repeat it alone."""
+    if call.when == "teardown":
+        item.user_properties.append((PROCESSOR, f"{_processor_seconds() - item.stash[BEGAN]:.2f}"))
+    report = yield
+    if report.failed:
+        report.sections.append(("To repeat it alone", stages.command_for(item)))
+    return report
+
+
+def _processor_seconds() -> float:
+    """Return what this process, and those that it waited for, have used of the processor."""
+    return sum(os.times()[:4])
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run tests that only compute at low priority, for concurrent tests have deadlines."""
-    if pyfuncitem.get_closest_marker("computing") is None or "PYTEST_XDIST_WORKER" not in os.environ:
+    if not _computes(pyfuncitem) or "PYTEST_XDIST_WORKER" not in os.environ:
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     with ThreadPoolExecutor(1, "computing", _lower_priority) as thread:  # the niceness ends with the thread
         thread.submit(pyfuncitem.obj, **arguments).result()
     return True
+
+
+def _computes(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(part) for part in stages.COMPUTING_PARTS)
 
 
 def _lower_priority() -> None:

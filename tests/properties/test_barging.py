@@ -42,7 +42,6 @@ def test_every_step_of_every_history_is_right() -> None:
     run_state_machine_as_test(BargingTableMachine, settings=thorough(200, 50))
 
 
-@pytest.mark.timeout(900)  # some are met by few examples
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_wrong_table_is_noticed(mutant: type[Step]) -> None:
     """A table with the rule of barging broken does not pass."""
@@ -68,7 +67,6 @@ LUA = {
 """Bugs of the scripts: what they say, and what they say then."""
 
 
-@pytest.mark.timeout(1800)  # "short cut passes who has waited" is met by one history in some thousand
 @pytest.mark.parametrize("bug", LUA)
 def test_a_wrong_script_is_noticed(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scripts with the rule of barging broken do not answer as the table does."""

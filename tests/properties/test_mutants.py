@@ -8,7 +8,6 @@ from tests.properties.mutants import MUTANTS
 from tests.properties.table_machine import TableMachine
 
 
-@pytest.mark.timeout(900)  # some are met by few examples
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_wrong_table_is_noticed(mutant: type[Step]) -> None:
     """A table with one rule broken does not pass."""

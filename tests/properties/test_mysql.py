@@ -52,7 +52,6 @@ def test_a_short_history_notices_a_wrong_statement(wrong: str, mariadb_server: M
             play(history_of(wrong), machine)
 
 
-@pytest.mark.timeout(900)  # some are met by few histories
 @pytest.mark.parametrize("wrong", WRONG_STATEMENTS if os.environ.get("TENURE_ALL_MUTANTS") else FOUND_SOON)
 def test_a_wrong_statement_is_noticed(wrong: str, mariadb_server: MariaDbServer) -> None:
     """Random histories meet some of the bugs as well, sooner or later."""

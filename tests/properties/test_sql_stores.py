@@ -71,7 +71,6 @@ def test_a_short_history_notices_wrong_sql(wrong: str, postgres_server: Postgres
             play(history_of(wrong), machine)
 
 
-@pytest.mark.timeout(900)  # some are met by few histories
 @pytest.mark.parametrize("wrong", WRONG_SQL if os.environ.get("TENURE_ALL_MUTANTS") else FOUND_SOON)
 def test_wrong_sql_is_noticed(wrong: str, postgres_server: PostgresServer) -> None:
     """Random histories meet some of the bugs as well, sooner or later."""

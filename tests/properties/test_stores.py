@@ -290,7 +290,6 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
 """Wrong ways of the scripts, many of which no run of the simulation could tell from bad luck; and where to look."""
 
 
-@pytest.mark.timeout(900)  # some are met by one example in two thousand
 @pytest.mark.parametrize("wrong", WRONG_SCRIPTS)
 def test_a_wrong_script_is_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store whose Lua is wrong in one place does not answer as the table does."""
@@ -317,7 +316,6 @@ WRONG_CLIENTS: dict[str, Callable[[ScriptRunner, bytes, bytes], None]] = {
 """Wrong ways to remember the process that a client saw: each takes a generation in place of `take_generation`."""
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("wrong", WRONG_CLIENTS)
 def test_a_client_that_remembers_wrongly_is_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a client remembers of the processes that it saw decides whether a server is quarantined."""

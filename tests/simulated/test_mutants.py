@@ -15,7 +15,6 @@ from tests.simulated.sql_mutants import SQL_MUTANTS
 SEEDS = 2_000
 
 
-@pytest.mark.timeout(900)  # some need hundreds of runs to be met
 @pytest.mark.parametrize(
     "mutant",
     [

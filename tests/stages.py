@@ -1,0 +1,213 @@
+"""When each test runs, and with which others: it runs where it can find something, for as long as it still does.
+
+| stage | its tests run in | which tests |
+|---|---|---|
+| `change` | `make test`, `.ci/run`, `make test-all` | those that say within minutes whether a change is good |
+| `landing` | `.ci/run`, `make test-all` | long histories, groups of servers, many processes |
+| `rotated` | a quarter of them in each `.ci/run`, all in `make test-all` | planted bugs, faults of real servers |
+| `release` | `make test-all` | another server of a kind, TLS, other logins; the tools that the tests use |
+
+A test is of the stage `change`, unless a list here says otherwise. An entry of a list is the beginning of the id of a
+test without `tests/`. The quarter is chosen by the hash of the commit: the same commit always gets the same, and a few
+landings run all. The parts are those of `make test-all`.
+"""
+
+import os
+import shlex
+import sys
+import zlib
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+PATH = pytest.StashKey[str]()
+"""The id of a test without `tests/`, and without the group that pytest-xdist appends to it."""
+
+STAGES = ("change", "landing", "rotated", "release")
+
+LANDING = (
+    "conformance/test_mysql.py::TestFactory",
+    "conformance/test_postgresql.py::TestPooler",
+    "conformance/test_postgresql.py::TestUser",
+    "conformance/test_redis.py::TestReplicated",
+    "conformance/test_redis.py::TestUser",
+    "conformance/test_redis_clients.py::TestAsyncRedis",
+    "conformance/test_redis_clients.py::TestRedis",
+    "conformance/test_redis_groups.py",
+    "docs/test_examples.py::test_a_scenario_loses_nothing_but_by_the_wrong_versions[default",
+    "docs/test_readme.py::test_every_python_example_runs_as_it_stands",
+    "fencing/test_history.py::test_no_update_is_lost",
+    "fencing/test_writers.py::TestSideBySide",
+    "hazards/test_without_posix.py",
+    "jobs/test_record.py::test_in_any_history_a_window_is_done_once",
+    "jobs/test_windows.py::test_windows_follow_each_other_through_daylight_saving",
+    "memcached/test_histories.py::test_every_history_keeps_the_promises",
+    "memcached/test_replies.py::test_a_thousand",
+    "models/",
+    "mysql/test_get_lock.py",
+    "postgresql/test_advisory.py",
+    "postgresql/test_channel.py::test_many_clients_behind_a_pooler_of_two",
+    "postgresql/test_interrupts.py",
+    "postgresql/test_schema.py::test_old_rows_are_swept_in_parts",
+    "postgresql/test_schema.py::test_processes_race_the_migration",
+    "postgresql/test_schema.py::test_starters_race_the_migration[30]",
+    "properties/test_barging.py::test_a_store_answers_as_the_grant_table_does[sql",
+    "properties/test_barging.py::test_every_step_of_every_history_is_right",
+    "properties/test_mysql.py::test_the_store_answers_as_the_grant_table_does",
+    "properties/test_simulated_server.py",
+    "properties/test_sql_stores.py::test_the_store_on_",
+    "properties/test_stores.py::test_a_store_answers_as_the_grant_table_does[promoted",
+    "properties/test_stores.py::test_a_store_answers_as_the_grant_table_does[uptime",
+    "simulated/test_promises.py::test_every_fault_happens",
+    "simulated/test_promises.py::test_holders_keep_their_leases_through_a_failover",
+    "simulated/test_promises.py::test_promises_are_kept_in_long_queues",
+    "simulated/test_promises.py::test_what_is_not_promised_is_seen_to_break",
+    "simulated/test_quorum.py",
+    "simulated/test_replay.py::test_a_broken_promise_is_told_small",
+    "simulated/test_replay.py::test_a_shrunk_run_still_fails",
+    "simulated/test_replay.py::test_another_process_gives_the_same_run",
+    "simulated/test_replay.py::test_drift_beyond_the_allowance_is_seen",
+    "simulated/test_replay.py::test_the_same_seed_gives_the_same_run",
+    "stores/test_session_interrupts.py",
+    "table/test_stock.py::test_no_unit_is_lost_doubled_or_refused_in_many_scenes",
+    "testing/test_plugin.py::test_processes_of_xdist_do_not_disturb_each_other",
+    "testing/test_plugin.py::test_who_does_not_use_it_does_not_import_it",
+    "zookeeper/test_interrupts.py",
+)
+
+ROTATED = (
+    "etcd/test_crowd.py",
+    "etcd/test_faults.py",
+    "fencing/test_history.py::test_a_planted_bug_is_found",
+    "jobs/test_record.py::test_a_wrong_record_is_noticed",
+    "memcached/test_histories.py::test_a_planted_flaw_is_noticed",
+    "memcached/test_replies.py::test_ten_thousand",
+    "mysql/test_crowd.py",
+    "mysql/test_get_lock_mutants.py",
+    "mysql/test_get_lock_orphans.py",
+    "mysql/test_promises.py::test_a_full_disk",
+    "mysql/test_promises.py::test_a_restart_of_a_durable_server",
+    "ordered/test_faults",
+    "postgresql/test_advisory_mutants.py",
+    "postgresql/test_advisory_orphans.py",
+    "postgresql/test_faults",
+    "postgresql/test_mutants.py",
+    "properties/test_barging.py::test_a_wrong",
+    "properties/test_mutants.py",
+    "properties/test_mysql.py::test_a_short_history_notices_a_wrong_statement",
+    "properties/test_mysql.py::test_a_wrong_statement_is_noticed",
+    "properties/test_sql_stores.py::test_a_short_history_notices_wrong_sql",
+    "properties/test_sql_stores.py::test_wrong_sql_is_noticed",
+    "properties/test_stores.py::test_a_client_that_remembers_wrongly_is_noticed",
+    "properties/test_stores.py::test_a_file_that_forgets_is_noticed",
+    "properties/test_stores.py::test_a_store_with_a_wrong_table_is_noticed",
+    "properties/test_stores.py::test_a_wrong_script_is_noticed",
+    "redis/test_failover.py",
+    "redis/test_faults",
+    "redis/test_resharding.py",
+    "simulated/test_mutants.py",
+    "table/test_stock.py::test_a_planted_bug_is_found",
+    "testing/test_lose_lease.py::test_a_broken_plugin_is_noticed",
+    "zookeeper/test_faults.py",
+)
+
+RELEASE = (
+    "bench/",
+    "conformance/test_etcd.py::TestEnsemble",
+    "conformance/test_postgresql.py::TestSocket",
+    "conformance/test_postgresql.py::TestTls",
+    "conformance/test_redis.py::TestSocket",
+    "conformance/test_redis.py::TestTls",
+    "conformance/test_redis.py::TestValkey",
+    "conformance/test_redis_clients.py::TestAsyncMaster",
+    "conformance/test_redis_clients.py::TestAsyncRedisCluster",
+    "conformance/test_redis_clients.py::TestMaster",
+    "conformance/test_redis_clients.py::TestRedisCluster",
+    "conformance/test_zookeeper.py::TestEnsemble",
+    "docs/test_examples.py::test_a_scenario_loses_nothing_but_by_the_wrong_versions[redis",
+    "servers/",
+    "zookeeper/test_sasl.py",
+    "zookeeper/test_tls.py",
+)
+
+LISTED = {"landing": LANDING, "rotated": ROTATED, "release": RELEASE}
+
+PARTS = {
+    "simulation": ("simulated/",),
+    "rules": ("properties/", "table/", "ordered/test_granting.py"),
+    "conformance": ("conformance/",),
+}
+"""Which tests belong to which part. All others belong to the part `stores`."""
+
+COMPUTING_PARTS = ("simulation", "rules")
+"""Their tests only compute. They have the same results on every version of Python, and run at low priority."""
+
+SMOKE = (
+    "cli/test_bare.py",
+    "conformance/test_memory.py",
+    "conformance/test_redis.py::TestServer",
+    "conformance/test_sqlite.py",
+    "core/",
+    "hazards/test_imports.py",
+    "primitives/",
+    "runtimes/",
+    "sqlite/",
+)
+"""The tests of the stage `change` that also run on the other Pythons: imports, the core, memory, SQLite, one Redis
+server, the command."""
+
+SEEDED = ("simulated/test_promises.py::test_every_promise_is_kept",)
+"""The tests of the stage `change` that do more with more seeds."""
+
+PROTOCOL_ON = ("conformance/test_memory.py", "conformance/test_sqlite.py")
+"""Where the checks of the protocol run before a release. Those that exercise the code of a store run on each store."""
+
+GROUPS = {"etcd_ensemble", "redis_cluster", "redis_sentinel", "zookeeper_ensemble"}
+"""The fixtures that start a group of servers: tests that use one are of the stage `landing`, at least."""
+
+QUARTERS, QUARTER = 4, "TENURE_QUARTER"
+"""How many quarters there are, and the variable that says which one runs."""
+
+
+def marks_of(item: pytest.Item) -> list[str]:
+    """Return the names of all marks of a test."""
+    path = item.stash[PATH]
+    stage = stage_of(item)
+    marks = [stage, next((part for part, places in PARTS.items() if path.startswith(places)), "stores")]
+    marks += ["smoke"] if stage == "change" and path.startswith(SMOKE) else []
+    marks += ["seeds"] if path.startswith(SEEDED) else []
+    return marks
+
+
+def stage_of(item: pytest.Item) -> str:
+    """Return the stage of a test: the last one that a list, a mark, a fixture or its check names."""
+    path = item.stash[PATH]
+    named = {stage for stage, places in LISTED.items() if path.startswith(places)}
+    named |= {stage for stage in STAGES if item.get_closest_marker(stage)}
+    named |= {"landing"} if GROUPS.intersection(getattr(item, "fixturenames", ())) else set()
+    callspec = getattr(item, "callspec", None)
+    check = None if callspec is None else callspec.params.get("check")
+    if getattr(check, "exercises", "store") == "protocol" and not path.startswith(PROTOCOL_ON):
+        named.add("release")
+    return max(named, key=STAGES.index, default="change")
+
+
+def is_of_another_quarter(item: pytest.Item, quarter: int) -> bool:
+    """Tell whether a test is a rotated one that does not run in this quarter."""
+    return stage_of(item) == "rotated" and zlib.crc32(item.stash[PATH].encode()) % QUARTERS != quarter
+
+
+def command_for(item: pytest.Item) -> str:
+    """Return the command that runs a test alone."""
+    names = ("CI", "TENURE_SIMULATION_SEEDS")
+    settings = [f"{name}={shlex.quote(os.environ[name])}" for name in names if name in os.environ]
+    python = os.path.relpath(sys.executable, Path.cwd()) if sys.prefix != sys.base_prefix else sys.executable
+    return " ".join([*settings, python, "-m", "pytest", shlex.quote(f"tests/{item.stash[PATH]}")])
+
+
+def unused(items: list[pytest.Item]) -> list[str]:
+    """Return the entries that name no test: what they meant has another name by now."""
+    paths = [item.stash[PATH] for item in items]
+    entries = [*chain(*LISTED.values(), *PARTS.values()), *SMOKE, *SEEDED, *PROTOCOL_ON]
+    return [entry for entry in entries if not any(path.startswith(entry) for path in paths)]
