@@ -7,11 +7,12 @@ from typing import Any
 
 from simulation.redis.keyspace import Keyspace, SortedSet
 from simulation.redis.messagepack import unpacked
+from tenure.contracts import forms
 from tenure.contracts.messages import AcquireRequest
 from tenure.stores.redis.names import state_key
 from tenure.table.state import Holder, NameState, Queue, Waiter
 
-USUAL, HEAD, MARKER = 193, Struct(">BBIddddddddd"), Struct(">xdddddd")
+USUAL, HEAD, MARKER = 193, Struct(">BBIddddddddd"), Struct(">dddddd")
 """As in start.lua."""
 
 
@@ -118,7 +119,6 @@ def _waiter(name: str, request_id: bytes, packed: bytes, capacity: int, score: i
 @lru_cache(maxsize=1000)
 def _marker(packed: bytes) -> tuple[Any, ...]:
     """Decode the marker. The result is cached, for the checks read it more often than it changes."""
-    if packed[0] != USUAL:
-        return tuple(unpacked(packed)[:6])
+    packed = packed.removeprefix(forms.mark().encode())
     numbers = MARKER.unpack_from(packed)
     return packed[MARKER.size :].decode(), *map(int, numbers[:5])

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tenure.client import AsyncClient, Client
+from tenure.contracts.forms import RELEASE
 from tenure.contracts.messages import HolderView, NameView, WaiterView
 from tenure.core.events import EventKind, LockEvent
 from tenure.core.lease import LeaseState
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from tenure.primitives.semaphore import AsyncSemaphore, Semaphore
     from tenure.primitives.stock import AsyncStock, AsyncStockReservation, Stock, StockReservation
 
-__version__ = "0.1.0"
+__version__ = RELEASE
 
 __all__ = [
     "AsyncClient",

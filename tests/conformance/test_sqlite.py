@@ -73,7 +73,7 @@ class _Interrupted:
         self._happens = happens
 
     def execute(self, statement: str) -> sqlite3.Cursor:
-        if "user_version" in statement:
+        if "sqlite_master" in statement:
             self._happens()
         return self._connection.execute(statement)
 

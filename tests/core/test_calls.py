@@ -159,8 +159,6 @@ CALLS: dict[str, tuple[Callable[[Any], object], str]] = {
     "max_ttl": (lambda client: client.lock("name", max_ttl=99), "belongs to the URL of a Redis.*max_ttl=300"),
     "timeout of a side": (lambda client: client.rwlock("name").read(timeout=1), "read.. .* lock.acquire.timeout"),
     "nonsense of a side": (lambda client: client.rwlock("name").write(xyzzy=1), "write.. .* it takes none"),
-    "earlier name of an option": (lambda client: type(client)("memory://", turn_count=5), "use fairness_count"),
-    "earlier name of a time": (lambda client: type(client)("memory://", turn_time=0.1), "use fairness_time"),
     "unfair": (lambda client: client.lock("name", unfair=True), "'unfair': give the lock fair=False"),
     "barging": (lambda client: client.lock("name", barging=True), "'barging': give the lock fair=False"),
     "fair semaphore": (lambda client: client.semaphore("name", 3, fair=False), "belongs to client.lock.name, fair="),

@@ -95,14 +95,14 @@ def test_a_refused_command_ends_a_conversation() -> None:
 )
 def test_a_record_is_read_as_it_was_written(record: LockRecord) -> None:
     """Whatever the owner and the name contain."""
-    assert record_of(record.to_bytes()) == record
+    assert record_of(record.to_bytes(), "name") == record
 
 
-@pytest.mark.parametrize("data", [b"", b"7", b"tenure1\n", b"tenure2 held r 1 1 1 1 1 0 0\n", b"\x80\x04K\x01."])
+@pytest.mark.parametrize("data", [b"", b"7", b"form 1 0.1.0 \n", b"held r 1 1 1 1 1 0 0\n", b"\x80\x04K\x01."])
 def test_what_tenure_did_not_write_is_no_record(data: bytes) -> None:
     """The value of another program is not read as a record."""
     with pytest.raises(ValueError, match=r".*"):
-        record_of(data)
+        record_of(data, "name")
 
 
 @given(names)

@@ -92,14 +92,6 @@ def test_another_kind_of_server_is_named(redis_server: RedisServer) -> None:
     assert "did not greet as MySQL does" in refusal(f"mysql://app:hidden@{host}:{port}/db")
 
 
-def test_tables_of_another_layout_are_refused(mariadb_server: MariaDbServer, database: str) -> None:
-    """A client does not touch tables that another version of Tenure made."""
-    use(database)
-    with mariadb_server.connect(database=database.rpartition("/")[2]) as connection, connection.cursor() as cursor:
-        cursor.execute("UPDATE tenure_meta SET layout = 99")
-    assert "have layout 99" in refusal(database)
-
-
 def test_names_differ_by_their_bytes(database: str) -> None:
     """Case, spaces at the end, accents and NUL make another lock, whatever the collation of the database."""
     names = ["a", "A", "a ", "ä", "a\0", "a\\", "a'", "%s", "名"]

@@ -107,7 +107,7 @@ class PostgresMachine(SqlMachine):
         """Delete the old rows, some at a time."""
         after, looked_at = "", True
         while looked_at:
-            ((after,),) = self.tables.execute('SELECT "@sweep"(%s, 2, %s)', after, RETENTION)
+            ((after,),) = self.tables.execute('SELECT "@sweep"(%s, 2, %s, 1)', after, RETENTION)
             looked_at = after != ""
 
     def settle(self) -> None:

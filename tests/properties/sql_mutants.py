@@ -118,8 +118,8 @@ WRONG_SQL: dict[str, Change] = {
     "read: everybody listens": ("CASE WHEN n.heads <> '' THEN (", "CASE WHEN false THEN ("),
     "read: nobody listens": ("WHERE pg_try_advisory_xact_lock_shared(hashtextextended(channel, 0))", "WHERE true"),
     "read: no quarantine on another timeline": (
-        "        WHERE timeline <> @timeline\n            OR (in",
-        "        WHERE (in",
+        "            OR timeline <> @timeline\n            OR (in",
+        "            OR (in",
     ),
     "read: a quarantine is stretched": (
         "            OR quarantined_until > @now + greatest(longest_ttl, in_longest_ttl)\n",

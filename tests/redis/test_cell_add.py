@@ -53,7 +53,7 @@ def test_the_script_makes_the_same_change(  # noqa: PLR0917 - drawn
     drive(store.open(lambda _: None, UNTIL))
     name = uuid4().hex
     before = {each: [*made, 10**15 + at] for at, (each, made) in enumerate(kept.items())}
-    value = json.dumps([1, [first, *rest], before], separators=(",", ":")).encode()
+    value = json.dumps([[first, *rest], before], separators=(",", ":")).encode()
     cell = drive(store.write_cell(name, value, 0, 0, UNTIL))
     reply = drive(store.add_to_cell(name, addition, lane, number, UNTIL))
     after = drive(store.read_cell(name, UNTIL))
@@ -66,8 +66,8 @@ def test_the_script_makes_the_same_change(  # noqa: PLR0917 - drawn
         assert (reply, after.value, after.version) == (None, value, cell.version)
     else:
         assert reply == (first + addition.by if addition.reply is None else addition.reply)
-        layout, state, replies_after = json.loads(after.value)
-        assert (layout, state) == (1, [first + addition.by, *rest])
+        state, replies_after = json.loads(after.value)
+        assert state == [first + addition.by, *rest]
         assert after.version > cell.version
         assert 0 <= after.now - replies_after[lane][2] < 60_000_000
         others = {each: made for each, made in before.items() if each != lane}
@@ -113,13 +113,13 @@ def test_a_large_cell_is_left_to_the_client(redis_server: RedisServer) -> None:
         assert isinstance(store, AddingCellStore)
         name = uuid4().hex
         old = {f"old.{at}": [1, 1, 10**15] for at in range(1500)}
-        value = json.dumps([1, [5], old], separators=(",", ":")).encode()
+        value = json.dumps([[5], old], separators=(",", ":")).encode()
         made: Cell = drive(store.write_cell(name, value, 0, 0, session.runtime.now() + 5))
         assert made.written
         change: Change = counter.add(1)([5], 0)
         assert drive(session.cells.change(name, counter.add(1), counter.addition(1))) == change.reply
         after = drive(store.read_cell(name, session.runtime.now() + 5))
-        assert len(json.loads(after.value)[2]) == 17
+        assert len(json.loads(after.value)[1]) == 17
 
 
 BUY = """

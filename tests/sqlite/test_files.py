@@ -101,13 +101,6 @@ def _foreign(path: Path) -> None:
         database.commit()
 
 
-def _newer(path: Path) -> None:
-    with Client(url(path)) as client:
-        client.names()
-    with contextlib.closing(sqlite3.connect(path)) as database:
-        database.execute("PRAGMA user_version = 99")
-
-
 def _torn(path: Path) -> None:
     with Client(url(path)) as client:
         client.names()
@@ -127,7 +120,6 @@ def _no_folder(path: Path) -> None:
 BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "text": (_text, "not a lock file"),
     "foreign": (_foreign, "another program"),
-    "newer": (_newer, "newer version"),
     "torn": (_torn, "damaged"),
     "folder": (Path.mkdir, "is not a regular file|is a folder"),
     "no folder": (_no_folder, "does not exist"),

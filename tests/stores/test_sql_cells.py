@@ -1,25 +1,18 @@
-"""Cells in a database: tables of an earlier version get them, versions never recur, and old cells go."""
+"""Cells in a database: versions never recur, and old cells go."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
 
-from tenure import Client, StoreError
 from tenure.contracts.cells import Cell
 from tenure.runtimes.threads import ThreadsRuntime, drive
 from tenure.stores.sql.store import SqlStore
 from tenure.stores.urls import store_source
-from tests.postgresql.servers import PASSWORD
-from tests.servers import MariaDbServer, PostgresServer
 
-PREFIX = "tenure_"
-ADDED = {
-    "postgresql": ("FUNCTION {0}write_cell", "FUNCTION {0}sweep_cells", "TABLE {0}cells"),
-    "mysql": ("TABLE {0}cells",),
-}
-"""What has come with cells."""
+if TYPE_CHECKING:
+    from tests.servers import MariaDbServer, PostgresServer
 
 
 class Database:
@@ -29,13 +22,6 @@ class Database:
         """Use a URL, and a function that executes SQL there as administrator."""
         self.url = url
         self.execute = execute
-
-    def become_old(self) -> None:
-        """Remove what has come with cells, as if an earlier version had made the tables."""
-        with Client(self.url) as client:
-            client.lock("name", ttl=20).acquire().release()
-        for each in ADDED[self.url.partition(":")[0]]:
-            self.execute(f"DROP {each.format(PREFIX)}")
 
 
 @pytest.fixture(params=["postgresql", "mysql"])
@@ -98,40 +84,6 @@ def cells(database: Database) -> Iterator[Cells]:
     cells = Cells(database.url)
     yield cells
     cells.close()
-
-
-def test_ten_at_once_add_cells_to_tables_of_an_earlier_version(database: Database) -> None:
-    """Whoever needs a cell first makes what is missing, and nothing that was there is lost."""
-    database.become_old()
-
-    def add(_: int) -> int:
-        with Client(database.url, operation_timeout=30.0) as client:  # ten start at once, maybe on a busy machine
-            return client.counter("hits").add()
-
-    with Client(database.url) as holder:
-        lease = holder.lock("kept", ttl=60).acquire()
-        with ThreadPoolExecutor(10) as pool:
-            assert sorted(pool.map(add, range(10))) == list(range(1, 11))
-        lease.extend()
-        lease.release()
-
-
-def test_a_role_that_may_not_add_them_is_told_who_may(postgres_server: PostgresServer) -> None:
-    """Locks work as before, and a counter names the command that prints the SQL."""
-    role = f"cells_{uuid4().hex[:12]}"
-    url = postgres_server.create_user(role, PASSWORD)
-    postgres_server.execute(f'CREATE SCHEMA "{role}"')
-    owner = f"{postgres_server.url}?schema={role}"
-    with Client(owner) as client:
-        client.lock("name", ttl=20).acquire().release()
-    for each in ADDED["postgresql"]:
-        postgres_server.execute(f"DROP {each.format(f'{role}.{PREFIX}')}")
-    postgres_server.execute(f'GRANT USAGE ON SCHEMA "{role}" TO "{role}"')
-    postgres_server.execute(f'GRANT ALL ON ALL TABLES IN SCHEMA "{role}" TO "{role}"')
-    with Client(f"{url}?schema={role}") as client:
-        client.lock("name", ttl=20).acquire().release()
-        with pytest.raises(StoreError, match="run the SQL that `tenure schema postgresql` prints"):
-            client.counter("hits").add()
 
 
 def test_cells_whose_time_is_over_go_and_their_versions_do_not_come_again(cells: Cells, database: Database) -> None:

@@ -108,6 +108,7 @@ class Store(Protocol):
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
         """Connect, start to deliver notifications, and return this client's channel ("" if there is none).
 
+        Raise StoreError if the store has a later form than this client reads (contracts/forms.py), here or later on.
         Call `deliver` only where the runtime runs its code, with `Runtime.post`.
         """
         ...

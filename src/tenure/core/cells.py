@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from tenure.contracts import forms
 from tenure.contracts.cells import LARGEST_CELL, AddingCellStore, Addition, Cell, CellStore, Change
 from tenure.core.access import StoreAccess
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable, UsageError
@@ -32,9 +33,6 @@ ALWAYS_REMEMBERED = 16
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.0005, 0.05
 """The bounds of the pause before a change begins again because another client has written, in seconds."""
-
-LAYOUT = 1
-"""Raised when the text of cells changes; an older client refuses a newer cell."""
 
 
 @dataclass(slots=True)
@@ -165,12 +163,11 @@ def _gave_up(name: str, after: float, error: StoreUnavailable | None, unknown: O
 def _read(name: str, cell: Cell) -> _Content:
     if not cell.value:
         return _Content()
+    forms.check(cell.value[:100].decode("ascii", "replace"), f"the cell {name!r}")
     try:
-        layout, state, replies = json.loads(cell.value)
+        state, replies = json.loads(cell.value)
     except ValueError as error:
         raise StoreError(f"the cell {name!r} has a value that Tenure did not write; remove it") from error
-    if layout != LAYOUT:
-        raise StoreError(f"the cell {name!r} was written by a newer version of Tenure; upgrade this one")
     return _Content(state, replies)
 
 
@@ -187,7 +184,7 @@ def _latest(replies: dict[str, list[Any]], now: int, lane: str, reply: list[Any]
 
 def _write(name: str, state: Any, replies: dict[str, list[Any]]) -> bytes:  # noqa: ANN401 - what JSON knows
     """Return the value of a cell."""
-    value = json.dumps([LAYOUT, state, replies], separators=(",", ":")).encode()
+    value = json.dumps([state, replies], separators=(",", ":")).encode()
     if len(value) > LARGEST_CELL:
         raise UsageError(f"{name!r} became larger than the {LARGEST_CELL} bytes that a store keeps in one cell")
     return value

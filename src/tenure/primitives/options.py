@@ -75,11 +75,9 @@ MEANT = {
     **dict.fromkeys(("id", "identifier", "client_id", "holder"), _OWNER),
     **dict.fromkeys(("prefix", "key_prefix"), _NAMESPACE),
     **dict.fromkeys(("unfair", "barging"), "give the lock fair=False"),
-    "turn_count": "use fairness_count",
-    "turn_time": "use fairness_time",
     **dict.fromkeys(("value", "limit", "max_leases", "count", "maxsize"), _PERMITS),
 }
-"""The advice for earlier names, and for keywords of other libraries: redis-py, Redlock, Redisson, filelock, kazoo."""
+"""The advice for keywords of other libraries: redis-py, Redlock, Redisson, filelock, kazoo."""
 
 ELSEWHERE = {
     "ttl": "client.lock(name, ttl=...)",

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
+from tenure.contracts import forms
 from tenure.contracts.messages import AcquireRequest, Notification, NotificationKind
 from tenure.table.state import Holder, NameState, Queue, Waiter
 
@@ -49,8 +50,12 @@ def load_queue(name: str, text: str) -> Queue:
 
 
 def load(name: str, counter: int, text: str) -> NameState:
-    """Decode the state of a name."""
-    capacity, holders, queue, *rest = _decode(text)
+    """Decode the state of a name. Raises StoreError if it begins with the mark of a later form."""
+    try:
+        capacity, holders, queue, *rest = _decode(text)
+    except ValueError:
+        forms.check(text, f"the state of {name!r}")
+        raise
     return NameState(
         counter,
         capacity,

@@ -7,6 +7,7 @@
     <prefix>/n/<name>/s<request>    a change of the capacity, without a lease
     <prefix>/n/<name>/z             nothing; its mod_revision tells when the last contender joined, except of a lock
     <prefix>/n/<name>/t<key>        the tombstone of such a key, which refuses a join, with a lease of 30 seconds
+    <prefix>/form                   the mark of the stored form (contracts/forms.py)
     <prefix>/v/<name>               a cell: when it was written, in 16 digits, and its value as the client gave it
     <prefix>/i/<session>            the mark that the session lives, with its lease; the keys below are messages to it
 
@@ -22,6 +23,7 @@ from functools import lru_cache
 from typing import Any, cast
 from urllib.parse import quote, unquote
 
+from tenure.contracts import forms
 from tenure.stores.etcd.contender_keys import ContenderKey
 from tenure.stores.etcd.link import Said
 from tenure.stores.ordered.entries import Entry, Kind, Listing, Record
@@ -107,6 +109,7 @@ class Keys:
         self.names = f"{prefix}/n/"
         self.channels = f"{prefix}/i/"
         self.cells = f"{prefix}/v/"
+        self.form = f"{prefix}/form"
 
     def of(self, name: str, tail: str) -> str:
         """Return the key of a name's entry, or the prefix of all its keys if `tail` is empty."""
@@ -187,8 +190,15 @@ def listed(keys: Keys, kvs: Iterable[Said], revision: int) -> Listing:
             listing.entries.append(entry)
             if entry.kind is Kind.CONTENDER:
                 listing.joined = max(listing.joined, entry.position)
+        else:
+            refuse_later(tail)
     listing.entries.sort(key=lambda entry: (entry.order, entry.position))
     return listing
+
+
+def refuse_later(tail: str) -> None:
+    """Refuse a key that is no entry if it is one of a later form: then its tail begins with the mark of that."""
+    forms.check(tail, "an entry in etcd")
 
 
 def entry_of(tail: str, kv: Said, revision: int) -> Seen:

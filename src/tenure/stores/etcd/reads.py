@@ -8,7 +8,7 @@ from tenure.contracts.messages import Page
 from tenure.contracts.runtime import Runtime
 from tenure.stores.etcd import requests
 from tenure.stores.etcd.gateway import Gateway
-from tenure.stores.etcd.keys import KINDS, Keys, Seen, decoded, listed, number, session_of
+from tenure.stores.etcd.keys import KINDS, Keys, Seen, decoded, listed, number, refuse_later, session_of
 from tenure.stores.etcd.link import Said
 from tenure.stores.etcd.session import EtcdSessions
 from tenure.stores.ordered.entries import Detail, Entry, Listing
@@ -89,8 +89,12 @@ class EtcdReads:
         first = rest if isinstance(rest, bytes) else begins.encode()
         found = await self._gateway.exchange("kv/range", requests.list_keys(begins, first, PAGE), until)
         keys: list[str] = [kv["key"] for kv in found.get("kvs", [])]
-        tails = map(self._keys.name_of, map(decoded, keys))
-        names = {name for name, tail in tails if tail[:1] in KINDS}
+        names = set[str]()
+        for name, tail in map(self._keys.name_of, map(decoded, keys)):
+            if tail[:1] in KINDS:
+                names.add(name)
+            else:
+                refuse_later(tail)
         return Page(sorted(names), self._keys.behind(b64decode(keys[-1])) if found.get("more") else None)
 
 

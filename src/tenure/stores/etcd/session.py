@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from tenure.contracts import forms
 from tenure.contracts.runtime import Runtime, Task
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.runtimes.single import SingleFlight
@@ -87,6 +88,8 @@ class EtcdSessions:
         self._keys = keys
         self._timeout = timeout
         self._forget = forget
+        self._refusal: StoreError | None = None
+        """The error that ended the last session, if a later release has raised the form."""
         self._mutex = runtime.mutex()
         self._beginning = SingleFlight(runtime)
         self._closing = runtime.event()
@@ -104,6 +107,7 @@ class EtcdSessions:
         return session
 
     async def _begin(self, until: float) -> None:
+        await self._agree_on_form(until)
         sent = self._runtime.now()
         granted = await self._gateway.exchange("lease/grant", {"TTL": str(self._timeout)}, until)
         lease, ttl = number(granted, "ID"), number(granted, "TTL")
@@ -122,10 +126,34 @@ class EtcdSessions:
         self._finish(session)
         raise StoreUnavailable("a new session at etcd ended at once: try again")
 
+    async def _agree_on_form(self, until: float) -> None:
+        """Write the mark of the stored form if there is none, or an earlier one. Raises StoreError if it is later."""
+        read = requests.get(self._keys.form)
+        said = await self._gateway.exchange("kv/txn", requests.transaction([], [read]), until)
+        while (revision := self._check_form(said["responses"][0])) is not None:
+            body = requests.transaction(
+                [requests.changed(self._keys.form, revision)], [requests.put(self._keys.form, forms.mark())], [read]
+            )
+            said = await self._gateway.exchange("kv/txn", body, until)
+            if said.get("succeeded"):
+                return
+
+    def _check_form(self, said: Said) -> int | None:
+        """Return at which revision the mark was written, if this client has to write it; 0 if there is none."""
+        kvs = cast("list[Said]", said["response_range"].get("kvs", []))
+        if not kvs:
+            return 0
+        form = forms.check(
+            decoded(kvs[0].get("value", "")), f"the prefix {self._keys.form.rpartition('/')[0]!r} in etcd"
+        )
+        return number(kvs[0], "mod_revision") if form < forms.WRITES else None
+
     # -- renewal -------------------------------------------------------------------------------------------
 
     async def prove(self, until: float) -> None:
-        """Renew the session if there is one and its last proof is not recent."""
+        """Renew the session if there is one and its last proof is not recent. Raises StoreError after a later form."""
+        if self._refusal is not None:
+            raise self._refusal
         if self.current is not None and self._runtime.now() - self.proved_at > STALE * self.trust:
             await self.renew(until)
 
@@ -137,9 +165,15 @@ class EtcdSessions:
             if number(kept, "TTL") <= 0:
                 self.end(session)
                 return None
-            read = [requests.get(self._keys.channel(session.name)), *reads]
+            read = [requests.get(self._keys.channel(session.name)), requests.get(self._keys.form), *reads]
             said = await self._gateway.exchange("kv/txn", requests.transaction([], read), until, first=True)
-            mine, *rest = cast("list[Said]", said["responses"])
+            mine, form, *rest = cast("list[Said]", said["responses"])
+            try:
+                self._check_form(form)
+            except StoreError as error:  # it was raised meanwhile: no later request gets a session either
+                self._refusal = error
+                self.end(session)
+                raise
             if not mine["response_range"].get("kvs"):
                 self.end(session)
                 return None

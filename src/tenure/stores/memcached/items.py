@@ -171,7 +171,7 @@ class Items:
         if reply.code != VALUE:
             raise errors.refused(address, reply)
         try:
-            record, left = record_of(reply.data), int(reply.flag(b"t"))
+            record, left = record_of(reply.data, name), int(reply.flag(b"t"))
         except ValueError:
             raise errors.foreign(address, name) from None
         if left < 0:  # Tenure stores no item for ever

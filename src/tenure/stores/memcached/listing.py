@@ -92,7 +92,7 @@ class MemcachedListing:
         if reply.code != VALUE:
             raise errors.refused(address, reply)
         try:
-            record = record_of(reply.data)
+            record = record_of(reply.data, key.decode())
             seen = SeenItem(record, left=int(reply.flag(b"t")))
         except ValueError:  # of another program
             return ""

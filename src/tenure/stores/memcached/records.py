@@ -12,6 +12,7 @@ by how many seconds of the item are left.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tenure.contracts import forms
 from tenure.contracts.deadlines import MICROS
 from tenure.table.times import LATEST
 
@@ -27,7 +28,9 @@ LONGEST_ITEM = 30 * 86_400
 LONGEST_DELAY = 14 * 86_400
 """The longest lock delay and the longest `min_hold` after a release, in seconds."""
 
-FORMAT = "tenure1"
+MARK = forms.mark()
+"""What this release writes; with it each record begins, and so says in which form it is."""
+_MARK = MARK.encode()
 
 
 class RecordState(StrEnum):
@@ -72,17 +75,20 @@ class LockRecord:
         owner = self.owner
         size = len(owner if owner.isascii() else owner.encode("utf-8", "replace"))
         return (
-            f"{FORMAT} {self.state} {self.request_id or '-'} {self.token} {self.ttl} {self.delay} {self.granted_at} "
+            f"{MARK}{self.state} {self.request_id or '-'} {self.token} {self.ttl} {self.delay} {self.granted_at} "
             f"{self.retention} {self.revoking:d} {size}\n{owner}{self.name}"
         ).encode("utf-8", "replace")
 
 
-def record_of(data: bytes) -> LockRecord:
-    """Return the record that the value of an item contains. Raises ValueError if it is none."""
+def record_of(data: bytes, name: str) -> LockRecord:
+    """Return the record that the value of an item contains. Raises ValueError if it is none.
+
+    Raises StoreError if it has a later form; that names the item by `name`.
+    """
     head, _, texts = data.partition(b"\n")
-    marker, state, request_id, *numbers = head.split(b" ")
-    if marker != FORMAT.encode():
+    if not head.startswith(_MARK) and not forms.check(head.decode("utf-8", "replace"), f"the record of {name!r}"):
         raise ValueError("no record")
+    state, request_id, *numbers = head.split(b" ")[3:]
     token, ttl, delay, granted_at, retention, revoking, size = map(int, numbers)
     return LockRecord(
         RecordState(state.decode()),

@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
+from tenure.contracts import forms
 from tenure.contracts.cells import Cell
 from tenure.contracts.deadlines import MICROS, micros
 from tenure.contracts.messages import AcquireRequest, Notification, Queued, RenewRequest
@@ -15,8 +16,8 @@ from tenure.stores.mysql.channel import MySqlChannel
 from tenure.stores.mysql.errors import CONFLICTS, DENIED, MISSING, MySqlResult, MySqlServerError, to_store_error
 from tenure.stores.mysql.link import BEGIN, COMMIT, MakeMySqlLink
 from tenure.stores.mysql.options import OFF, MySqlDeployment
-from tenure.stores.mysql.schema import LAYOUT, NEW_FOR, ddl_statements
-from tenure.stores.mysql.statements import KNOWN, MySqlStatements, read_snapshot, read_text
+from tenure.stores.mysql.schema import NEW_FOR, ddl_statements
+from tenure.stores.mysql.statements import FORM, KNOWN, MySqlStatements, read_snapshot, read_text
 from tenure.stores.sql.database import SqlSnapshot, SqlWrite
 from tenure.stores.tabled import RETENTION
 
@@ -121,6 +122,7 @@ class MySqlDatabase:
     def _snapshot(self, result: MySqlResult, names: Sequence[str]) -> SqlSnapshot:
         if not result.rows:
             raise self._no_settings()
+        self._check(result.rows[0][FORM])
         snapshot = read_snapshot(result, names)
         if self._unguarded:
             snapshot.quarantined_until = 0
@@ -132,7 +134,9 @@ class MySqlDatabase:
     async def names(self, prefix: str, after: str, most: int, until: float) -> list[str]:
         """Return names in use."""
         result = (await self._run([self._do.names(prefix, after, most)], until))[0]
-        return [read_text(name) for (name,) in result.rows]
+        for mark, _ in result.rows[:1]:
+            self._check(mark)
+        return [read_text(name) for _, name in result.rows if name is not None]
 
     async def end_quarantine(self, until: float) -> float:
         """End the quarantine at once."""
@@ -219,13 +223,13 @@ class MySqlDatabase:
 
     async def read_cell(self, name: str, until: float) -> Cell:
         """Return a cell."""
-        return self._cell((await self._run_on_cells([self._do.read_cell(name)], until))[0])
+        return self._cell((await self._run([self._do.read_cell(name)], until))[0])
 
     async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:
         """Write a cell if it has this version. The row of a removed one stays, so that its version does not recur."""
         make = [] if version else [self._do.make_cell(name, REMOVED_FOR)]
         write = self._do.write_cell(name, value, version, keep if value else REMOVED_FOR)
-        *_, written, found = await self._run_on_cells([*make, write, self._do.read_cell(name)], until)
+        *_, written, found = await self._run([*make, write, self._do.read_cell(name)], until)
         cell = self._cell(found)
         if not written.changed:
             return cell
@@ -242,20 +246,11 @@ class MySqlDatabase:
             await self._run([BEGIN, self._do.raise_floor(version), forget, COMMIT], until)
         return last
 
-    async def _run_on_cells(self, statements: Sequence[str], until: float) -> list[MySqlResult]:
-        """Run statements; if the tables are those of an earlier Tenure, without cells, make what is missing first."""
-        try:
-            return await self._run(statements, until)
-        except StoreError as error:
-            if not (isinstance(error.__cause__, MySqlServerError) and error.__cause__.code == MISSING):
-                raise
-        await self._make_tables(until)
-        return await self._run(statements, until)
-
     def _cell(self, result: MySqlResult) -> Cell:
         if not result.rows:
             raise self._no_settings()
-        at, version, value = result.rows[0]
+        at, mark, version, value = result.rows[0]
+        self._check(mark)
         return Cell(bytes(value), int(version), int(at)) if value else Cell(b"", 0, int(at))
 
     # -- statements ----------------------------------------------------------------------------------------
@@ -292,9 +287,10 @@ class MySqlDatabase:
         if not rows:
             await self._make_tables(until)
             rows = (await self._run([self._do.look], until))[0].rows
-        layout, longest_ttl = (int(str(cell)) for cell in rows[0])
-        self._check_layout(layout)
-        return longest_ttl
+        mark, longest_ttl = rows[0]
+        if self._check(mark) < forms.WRITES:
+            await self._run([self._do.raise_form], until)
+        return int(str(longest_ttl))
 
     async def _make_tables(self, until: float) -> None:
         """Make the tables. Of several clients that start at once one makes them, and the others find them."""
@@ -309,12 +305,9 @@ class MySqlDatabase:
                 ) from error
             raise self._to_store_error(error) from error
 
-    def _check_layout(self, layout: int) -> None:
-        if layout != LAYOUT:
-            raise StoreError(
-                f"{self._deployment.title()}: the tables have layout {layout}, and this version of Tenure uses "
-                f"layout {LAYOUT}; use the same version of Tenure everywhere, or another prefix"
-            )
+    def _check(self, mark: object) -> int:
+        """Refuse tables of a later form; return the form that they have."""
+        return forms.check(read_text(mark), self._deployment.title())
 
 
 def _needs_clock(snapshot: SqlSnapshot) -> bool:

@@ -3,14 +3,12 @@
 import re
 from importlib import resources
 
+from tenure.contracts import forms
 from tenure.fencing.schema import fences_ddl, fences_grants, fences_table, quoted_role
 from tenure.table.times import LATEST, PROPOSAL_BOUND
 
 SCHEMA = resources.files("tenure.stores.mysql").joinpath("schema.sql").read_text("utf-8")
 """Read at import time: reading a resource imports modules, and a fork must not interrupt an import."""
-
-LAYOUT = 1
-"""The version of the tables."""
 
 NEW_FOR = 60_000_000
 """For how long after it was not found a row may be made, in microseconds: less than the retention of rows."""
@@ -19,12 +17,18 @@ TOKENS = {
     "$now": "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
     "$timeline": "CONCAT(@@server_id, '/', @@hostname, '/', @@port, '/', @@datadir)",
     "$started": "COALESCE(@tenure_started, 0)",
-    "$layout": str(LAYOUT),
+    "$form": str(forms.WRITES),
+    "$needed": f"'{forms.READ_SINCE[forms.WRITES]}'",
+    "$reads": str(forms.READS),
+    "$mark": "CONCAT('form ', m.form, ' ', m.needs, ' ')",
     "$latest": str(LATEST),
     "$proposal_bound": str(PROPOSAL_BOUND),
     "$new_for": str(NEW_FOR),
 }
 """The tokens of the SQL that are no names, and what they stand for.
+
+`$form` is the form that this release writes, and `$needed` the first that reads it; `$reads` the latest form that this
+release reads: no statement grants or removes a row of a later one; `$mark` is the mark that the table `m` has.
 
 `$now` is when the statement began, so a statement that waited for a row may write an instant before that of the last
 write. Therefore no statement shortens a lease; whatever lies ahead of `$now` is left to a step, which reads the clock

@@ -1,6 +1,6 @@
 -- The tables of Tenure in MySQL and MariaDB. Times are microseconds since 1970 by the database's clock.
 -- `$` stands for the database and the prefix of all names, `$now` for the clock, `$timeline` for the identity of the
--- server, `$layout` for the version of these tables. Every change of this file raises LAYOUT in schema.py.
+-- server. A change of what is stored is a new form: see "The stored form" in ARCHITECTURE.md.
 
 -- One row a name; see SqlRow in ../sql/rows.py. All texts are bytes: a collation would take 'a' for 'A' or for 'a '.
 CREATE TABLE IF NOT EXISTS $names (
@@ -23,10 +23,12 @@ CREATE TABLE IF NOT EXISTS $names (
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- One row. `floor` is at least the counter of every row that was deleted. `timeline` and `started` identify the server
--- that granted the names of this table; `longest_ttl` is the longest ttl of any client.
+-- that granted the names of this table; `longest_ttl` is the longest ttl of any client. `form` is the number of the stored
+-- form, `needs` the release that a client needs to read it.
 CREATE TABLE IF NOT EXISTS $meta (
     one               TINYINT         NOT NULL PRIMARY KEY,
-    layout            INT             NOT NULL,
+    form              INT             NOT NULL,
+    needs             VARBINARY(64)   NOT NULL,
     floor             BIGINT          NOT NULL,
     timeline          VARBINARY(1024) NOT NULL,
     started           BIGINT          NOT NULL,
@@ -44,7 +46,7 @@ CREATE TABLE IF NOT EXISTS $messages (
     INDEX channel (channel)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
-INSERT IGNORE INTO $meta VALUES (1, $layout, 0, $timeline, $started, 0, 0, 0);
+INSERT IGNORE INTO $meta VALUES (1, $form, $needed, 0, $timeline, $started, 0, 0, 0);
 
 -- Cells: contracts/cells.py. The row of a removed cell stays for a while without content, so that its versions grow;
 -- `floor` is at least the version of every row that was deleted. A row may be deleted after `kept_until`; 0: never.

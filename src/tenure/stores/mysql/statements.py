@@ -50,14 +50,14 @@ ROW = (
 READ = (
     "SELECT $now, m.floor, m.quarantined_since, m.quarantined_until, "
     "m.timeline = $timeline AND (m.started = $started OR $started = 0) "
-    "AND m.quarantined_until <= $now + GREATEST(m.longest_ttl, %(longest)d), "
+    "AND m.quarantined_until <= $now + GREATEST(m.longest_ttl, %(longest)d), $mark, "
     "IF(n.heads <> '', CONCAT_WS(' ', " + _HEAD + "), NULL), " + ROW + " "
     "FROM $meta AS m LEFT JOIN $names AS n ON n.name IN (%(names)s) WHERE m.one = 1"
 )
 
-KNOWN, NAME = 4, 6
+KNOWN, FORM, NAME = 4, 5, 7
 """Columns of READ: whether this is the server that granted what the table says, and no quarantine lasts longer than
-the longest lease from now on; the first column of the row."""
+the longest lease from now on; the mark of the stored form; the first column of the row."""
 
 ACQUIRE = (
     "UPDATE $names AS n JOIN $meta AS m ON m.one = 1 SET n.version = IF(n.version = 0, $now, n.version + 1), "
@@ -68,14 +68,15 @@ ACQUIRE = (
     "WHERE n.name = %(name)s AND n.plain = 1 AND n.used_at <= $now "
     "AND (n.request_id = '' OR (n.expires_at <= $now AND n.lock_delay = 0)) "
     "AND n.last_released <> %(request_id)s AND LOCATE(%(request_id)s, n.tombstones) = 0 "
-    "AND m.timeline = $timeline AND (m.started = $started OR $started = 0) AND m.quarantined_until <= $now"
+    "AND m.timeline = $timeline AND (m.started = $started OR $started = 0) AND m.quarantined_until <= $now "
+    "AND m.form <= $reads"
 )
 """Grants a plain row that is free. The token is what LAST_INSERT_ID(...) is given. An UPDATE of two tables assigns in
 no certain order, so no expression reads a column that another one sets."""
 
 MAKE = (
     "INSERT IGNORE INTO $names SELECT %(name)s, 0, m.floor, 1, '', '', 0, 0, 0, 0, '', '', 0, $now, '', '' "
-    "FROM $meta AS m WHERE m.one = 1 AND $now < %(before)d LOCK IN SHARE MODE"
+    "FROM $meta AS m WHERE m.one = 1 AND m.form <= $reads AND $now < %(before)d LOCK IN SHARE MODE"
 )
 """Makes an idle row if there is none. It locks the row of the floor, so that no sweep raises the floor meanwhile."""
 
@@ -100,7 +101,8 @@ WRITE = (
     "expires_at = %(expires_at)d, last_released = %(last_released)s, tombstones = %(tombstones)s, "
     "used_at = %(used_at)d, idle_after = %(idle_after)d, state = %(state)s, heads = %(heads)s "
     "WHERE name = %(name)s AND version = %(before)d%(if)s AND EXISTS (SELECT 1 FROM $meta AS m WHERE m.one = 1 "
-    "AND m.quarantined_since = %(since)d AND m.timeline = $timeline AND (m.started = $started OR $started = 0))"
+    "AND m.form <= $reads AND m.quarantined_since = %(since)d AND m.timeline = $timeline "
+    "AND (m.started = $started OR $started = 0))"
 )
 
 SEND = (
@@ -111,18 +113,19 @@ SEND = (
 
 
 READ_CELL = (
-    "SELECT $now, c.version, c.content FROM $meta AS m LEFT JOIN $cells AS c ON c.name = %(name)s WHERE m.one = 1"
+    "SELECT $now, $mark, c.version, c.content FROM $meta AS m LEFT JOIN $cells AS c ON c.name = %(name)s "
+    "WHERE m.one = 1"
 )
 
 MAKE_CELL = (
     "INSERT IGNORE INTO $cells SELECT %(name)s, GREATEST($now, m.floor), '', $now + %(keep)d FROM $meta AS m "
-    "WHERE m.one = 1 LOCK IN SHARE MODE"
+    "WHERE m.one = 1 AND m.form <= $reads LOCK IN SHARE MODE"
 )
 """Makes the row of a removed cell if there is none. It locks the row of the floor, as MAKE does."""
 
 WRITE_CELL = (
     "UPDATE $cells SET version = LAST_INSERT_ID(version + 1), content = %(value)s, kept_until = %(until)s "
-    "WHERE name = %(name)s AND %(if)s"
+    "WHERE name = %(name)s AND %(if)s AND EXISTS (SELECT 1 FROM $meta AS m WHERE m.one = 1 AND m.form <= $reads)"
 )
 
 
@@ -136,7 +139,8 @@ class MySqlStatements:
         self._release, self._renew, self._write, self._send = make(RELEASE), make(RENEW), make(WRITE), make(SEND)
         self._same = make("SELECT COUNT(*) INTO @tenure_same FROM $names WHERE %s FOR UPDATE")
         self._lock = make("SELECT 1 FROM $names WHERE name IN (%s) ORDER BY name FOR UPDATE")
-        self.look = make("SELECT layout, longest_ttl FROM $meta")
+        self.look = make("SELECT $mark, m.longest_ttl FROM $meta AS m")
+        self.raise_form = make("UPDATE $meta SET form = $form, needs = $needed WHERE form < $form")
         self._lengthen = make(
             "UPDATE $meta SET started = IF(longest_ttl = 0 AND started = 0, $started, started), longest_ttl = %d "
             "WHERE longest_ttl < %d"
@@ -144,18 +148,19 @@ class MySqlStatements:
         self._begin_quarantine = make(
             "UPDATE $meta SET quarantined_since = $now, quarantined_until = $now + GREATEST(longest_ttl, %d), "
             "timeline = $timeline, started = IF($started = 0, started, $started) "
-            "WHERE one = 1 AND NOT (timeline = $timeline AND (started = $started OR $started = 0))"
+            "WHERE one = 1 AND form <= $reads AND NOT (timeline = $timeline AND (started = $started OR $started = 0))"
         )
         self._shorten_quarantine = make(
             "UPDATE $meta SET quarantined_until = $now + GREATEST(longest_ttl, %d) "
-            "WHERE one = 1 AND quarantined_until > $now + GREATEST(longest_ttl, %d)"
+            "WHERE one = 1 AND form <= $reads AND quarantined_until > $now + GREATEST(longest_ttl, %d)"
         )
         self.clock = make("SELECT $now")
         self._read_cell, self._make_cell, self._write_cell = make(READ_CELL), make(MAKE_CELL), make(WRITE_CELL)
         self._kept_until = make("$now + %d")
         self._next_cell = make("SELECT name FROM $cells WHERE name > %s ORDER BY name LIMIT 1 OFFSET %d")
         self._old_cells = make(
-            "SELECT name, version FROM $cells WHERE name > %s%s AND kept_until BETWEEN 1 AND $now "
+            "SELECT name, version FROM $cells JOIN $meta ON form <= $reads "
+            "WHERE name > %s%s AND kept_until BETWEEN 1 AND $now "
             "ORDER BY name LIMIT %d"
         )
         self._forget_cells = make(
@@ -163,12 +168,13 @@ class MySqlStatements:
         )
         self.end_quarantine = make("UPDATE $meta SET quarantined_until = $now WHERE quarantined_until > $now")
         self._names = make(
-            "SELECT name FROM $names WHERE idle_after > $now AND name > %s AND name >= %s AND name < %s "
-            "ORDER BY name LIMIT %d"
+            "SELECT $mark, name FROM $meta AS m LEFT JOIN (SELECT name FROM $names WHERE idle_after > $now "
+            "AND name > %s AND name >= %s AND name < %s ORDER BY name LIMIT %d) AS n ON 1 = 1 ORDER BY name"
         )
         self._next = make("SELECT name FROM $names WHERE name > %s ORDER BY name LIMIT 1 OFFSET %d")
         self._old = make(
-            "SELECT name, counter FROM $names WHERE name > %s%s AND idle_after < $now - %d ORDER BY name LIMIT %d"
+            "SELECT name, counter FROM $names JOIN $meta ON form <= $reads "
+            "WHERE name > %s%s AND idle_after < $now - %d ORDER BY name LIMIT %d"
         )
         self._raise_floor = make("UPDATE $meta SET floor = GREATEST(floor, %d) WHERE one = 1")
         self._forget = make(

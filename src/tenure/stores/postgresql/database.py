@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from tenure.contracts import forms
 from tenure.contracts.cells import Cell
 from tenure.contracts.deadlines import MICROS, micros
 from tenure.contracts.messages import AcquireRequest, Notification, Queued, RenewRequest
@@ -15,7 +16,7 @@ from tenure.stores.postgresql.connection import Params, PgStatement, Table
 from tenure.stores.postgresql.errors import CONFLICTS, PgServerError, to_store_error
 from tenure.stores.postgresql.link import MakePgLink, PgCall
 from tenure.stores.postgresql.options import OFF, PgDeployment
-from tenure.stores.postgresql.schema import LAYOUT, ddl
+from tenure.stores.postgresql.schema import ddl
 from tenure.stores.postgresql.statements import (
     TRUE,
     PgStatements,
@@ -39,7 +40,7 @@ SWEEP_AT_MOST = 500
 """How many rows one sweep looks at."""
 
 MISSING = frozenset({"42P01", "3F000", "42883"})
-"""The states of a server that has no tables of Tenure, or lacks what a later version has added."""
+"""The states of a server that lacks tables or functions of Tenure."""
 
 
 class PgDatabase:
@@ -55,20 +56,22 @@ class PgDatabase:
         self._channel = PgChannel(runtime, self._link)
         self._do = PgStatements(deployment.schema, deployment.prefix)
         longest_ttl = 0 if deployment.guard == OFF else micros(deployment.max_ttl)
-        self._rules = (b"%d" % longest_ttl, flag(deployment.strict))
-        """The last two parameters of the functions that may begin a quarantine."""
+        self._reads = b"%d" % forms.READS
+        self._rules = (b"%d" % longest_ttl, flag(deployment.strict), self._reads)
+        """The last parameters of the functions that may begin a quarantine."""
         self._unguarded = deployment.guard == OFF
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
         """Connect, make the tables if there are none, and listen; return the channel."""
         try:
-            layout, longest_ttl, _ = (await self._link.execute(self._do.look, (), until))[0]
+            mark, longest_ttl, _ = (await self._link.execute(self._do.look, (), until))[0]
         except PgServerError as error:
             if error.state not in MISSING:
                 raise self._to_store_error(error) from error
             await self._make_tables(until)
-            layout, longest_ttl, _ = (await self._run(self._do.look, (), until))[0]
-        self._check_layout(int(layout or 0))
+            mark, longest_ttl, _ = (await self._run(self._do.look, (), until))[0]
+        if forms.check((mark or b"").decode(), self._deployment.title()) < forms.WRITES:
+            await self._run(self._do.raise_form, (), until)
         if int(longest_ttl or 0) < int(self._rules[0]):
             await self._run(self._do.lengthen, (self._rules[0],), until)
         return await self._channel.open(deliver, until)
@@ -149,35 +152,26 @@ class PgDatabase:
 
     async def names(self, prefix: str, after: str, most: int, until: float) -> list[str]:
         """Return names in use."""
-        return names_of(await self._run(self._do.names, (text(after), text(prefix), b"%d" % most), until))
+        return names_of(await self._run(self._do.names, (text(after), text(prefix), b"%d" % most, self._reads), until))
 
     async def sweep(self, after: str, until: float) -> str:
         """Delete old rows among some that follow a name."""
-        params = (text(after), b"%d" % SWEEP_AT_MOST, b"%d" % RETENTION)
+        params = (text(after), b"%d" % SWEEP_AT_MOST, b"%d" % RETENTION, self._reads)
         return names_of(await self._run(self._do.sweep, params, until))[0]
 
     async def read_cell(self, name: str, until: float) -> Cell:
         """Return a cell."""
-        return _cell(await self._run_on_cells(self._do.read_cell, (text(name),), until))
+        return _cell(await self._run(self._do.read_cell, (text(name), self._reads), until))
 
     async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:
         """Write a cell if it has this version."""
-        params = (text(name), value.hex().encode(), b"%d" % version, b"%d" % keep)
-        return _cell(await self._run_on_cells(self._do.write_cell, params, until))
+        params = (text(name), value.hex().encode(), b"%d" % version, b"%d" % keep, self._reads)
+        return _cell(await self._run(self._do.write_cell, params, until))
 
     async def sweep_cells(self, after: str, until: float) -> str:
         """Remove cells whose time is over among some that follow a name."""
-        return names_of(await self._run(self._do.sweep_cells, (text(after), b"%d" % SWEEP_AT_MOST), until))[0]
-
-    async def _run_on_cells(self, statement: PgStatement, params: Params, until: float) -> Table:
-        """Run a statement; if the tables are those of an earlier Tenure, without cells, add what is missing first."""
-        try:
-            return await self._run(statement, params, until)
-        except StoreError as error:
-            if not (isinstance(error.__cause__, PgServerError) and error.__cause__.state in MISSING):
-                raise
-        await self._make_tables(until)
-        return await self._run(statement, params, until)
+        params = (text(after), b"%d" % SWEEP_AT_MOST, self._reads)
+        return names_of(await self._run(self._do.sweep_cells, params, until))[0]
 
     async def end_quarantine(self, until: float) -> float:
         """End the quarantine at once."""
@@ -197,7 +191,7 @@ class PgDatabase:
             for each in notifications:
                 told += (text(name), each.channel.encode(), table_codec.dump_notification(each))
         instants = (b"%d" % write.as_of, b"%d" % write.quarantined_since)
-        return (*instants, self._rules[1], flag(write.atomic), array(told), *columns_of(write.rows))
+        return (*instants, *self._rules[1:], flag(write.atomic), array(told), *columns_of(write.rows))
 
     # -- statements ----------------------------------------------------------------------------------------
 
@@ -232,13 +226,6 @@ class PgDatabase:
                     f"make them ({error}); have an administrator run the SQL that `tenure schema postgresql` prints"
                 ) from error
             raise self._to_store_error(error) from error
-
-    def _check_layout(self, layout: int) -> None:
-        if layout != LAYOUT:
-            raise StoreError(
-                f"{self._deployment.title()}: the tables have layout {layout}, and this version of Tenure uses "
-                f"layout {LAYOUT}; use the same version of Tenure everywhere, or another prefix"
-            )
 
 
 def _cell(table: Table) -> Cell:

@@ -1,5 +1,6 @@
 """What an error of PostgreSQL means: whether the statement was carried out, whether a retry helps, and what to do."""
 
+from tenure.contracts import forms
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
 
 
@@ -45,6 +46,9 @@ LASTING = {
 }
 """States for which a retry is useless, and what to do."""
 
+LATER = "TN001"
+"""The state by which our own functions refuse a later form."""
+
 SESSION_ENDED = ("57P01", "57P02", "57P05", "08")
 """States after which the outcome of the statement is unknown: it may have been committed before the session ended."""
 
@@ -52,6 +56,9 @@ SESSION_ENDED = ("57P01", "57P02", "57P05", "08")
 def to_store_error(place: str, error: PgServerError) -> StoreError:
     """Return what an error reply of the server at `place` means to users."""
     said = f"the PostgreSQL server at {place} answered: {error} ({error.state})"
+    if error.state == LATER:
+        _, form, needed = str(error).split()[:3]
+        return forms.later(int(form), needed, f"the table of locks at {place}")
     if error.state in LASTING:
         return StoreError(f"{said}; {LASTING[error.state]}")
     if error.state.startswith(SESSION_ENDED):

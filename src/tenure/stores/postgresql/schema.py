@@ -3,15 +3,13 @@
 import re
 from importlib import resources
 
+from tenure.contracts import forms
 from tenure.fencing.schema import fences_ddl, fences_grants, fences_table
 from tenure.stores.sql.rows import HEADS
 from tenure.table.times import CROWD, LATEST, LONGEST_SILENCE, MARGIN, PROPOSAL_BOUND, RETRY
 
 SCHEMA = resources.files("tenure.stores.postgresql").joinpath("schema.sql").read_text("utf-8")
 """Read at import time: reading a resource imports modules, and a fork must not interrupt an import."""
-
-LAYOUT = 1
-"""The version of the tables and functions."""
 
 NEW_FOR = 60_000_000
 """For how long after it was not found a row may be made, in microseconds: less than the retention of rows."""
@@ -20,7 +18,8 @@ TOKENS = {
     "@now": "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
     "@started": "(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint",
     "@timeline": "left(pg_walfile_name(pg_current_wal_lsn()), 8)",
-    "@layout": str(LAYOUT),
+    "@form": str(forms.WRITES),
+    "@needed": f"'{forms.READ_SINCE[forms.WRITES]}'",
     "@latest": str(LATEST),
     "@proposal_bound": str(PROPOSAL_BOUND),
     "@new_for": str(NEW_FOR),

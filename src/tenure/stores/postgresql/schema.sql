@@ -1,9 +1,9 @@
 -- The tables and functions of Tenure in PostgreSQL. Times are microseconds since 1970 by the database's clock.
 -- `@` stands for the schema and the prefix of all names, `@now` for the clock, `@started` for when the server started,
 -- `@timeline` for the timeline, which changes when a standby is promoted or a backup is restored.
--- A change of what is here already raises LAYOUT in schema.py. What is only added does not: an earlier Tenure does not
--- look at it. This one runs the whole of this file when it first misses something, and so renews all functions. Nor does
--- a function raise LAYOUT that now does by itself what it left to a step of the client: each form serves every client.
+-- A change of what is stored is a new form: see "The stored form" in ARCHITECTURE.md. Clients of several releases share the
+-- functions. So a function that a release has never changes: another one takes another name beside it. A client that misses
+-- one runs this file. `in_reads` is the latest form that the client reads; a function that meets a later one raises FORM.
 
 -- One row a name; see SqlRow in ../sql/rows.py. No column but the name has an index, so that updates stay on their page.
 CREATE TABLE IF NOT EXISTS @names (
@@ -28,10 +28,12 @@ CREATE TABLE IF NOT EXISTS @names (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
 -- One row. `floor` is at least the counter of every row that was deleted. `timeline` and `started` identify the server
--- that granted the names of this table; `longest_ttl` is the longest ttl of any client.
+-- that granted the names of this table; `longest_ttl` is the longest ttl of any client. `form` is the number of the stored
+-- form, `needs` the release that a client needs to read it.
 CREATE TABLE IF NOT EXISTS @meta (
     one               boolean PRIMARY KEY CHECK (one),
-    layout            integer NOT NULL,
+    form              integer NOT NULL,
+    needs             text    NOT NULL,
     floor             bigint  NOT NULL,
     timeline          text    NOT NULL,
     started           bigint  NOT NULL,
@@ -40,7 +42,7 @@ CREATE TABLE IF NOT EXISTS @meta (
     quarantined_until bigint  NOT NULL
 );
 
-INSERT INTO @meta VALUES (true, @layout, 0, @timeline, @started, 0, 0, 0) ON CONFLICT DO NOTHING;
+INSERT INTO @meta VALUES (true, @form, @needed, 0, @timeline, @started, 0, 0, 0) ON CONFLICT DO NOTHING;
 
 -- Rows to write, as arrays make them.
 DO $$ BEGIN
@@ -79,17 +81,33 @@ BEGIN
     END IF;
 END $$;
 
+-- Raise an error if the tables have a later form: its number, and the release that reads it.
+CREATE OR REPLACE FUNCTION @refuse_later(in_reads integer) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    later text;
+BEGIN
+    SELECT form || ' ' || needs INTO later FROM @meta WHERE form > in_reads;
+    IF FOUND THEN
+        RAISE EXCEPTION 'FORM %', later USING ERRCODE = 'TN001';
+    END IF;
+END $$;
+
 -- The rows of some names, at one instant. A name without a row gets one of version 0.
 -- A client listens if its session holds the advisory lock of its channel.
-CREATE OR REPLACE FUNCTION @read(in_names text[], in_longest_ttl bigint, in_strict boolean) RETURNS SETOF @snapshot
+CREATE OR REPLACE FUNCTION @read(
+    in_names text[], in_longest_ttl bigint, in_strict boolean, in_reads integer
+) RETURNS SETOF @snapshot
 LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (
         SELECT FROM @meta
-        WHERE timeline <> @timeline
+        WHERE form > in_reads
+            OR timeline <> @timeline
             OR (in_strict AND started <> @started)
             OR quarantined_until > @now + greatest(longest_ttl, in_longest_ttl)
     ) THEN
+        PERFORM @refuse_later(in_reads);
         PERFORM @begin_quarantine(in_longest_ttl, in_strict);
     END IF;
     RETURN QUERY
@@ -108,11 +126,13 @@ BEGIN
 END $$;
 
 -- The same, after the rows are locked: SqlDatabase.transact.
-CREATE OR REPLACE FUNCTION @lock(in_names text[], in_longest_ttl bigint, in_strict boolean) RETURNS SETOF @snapshot
+CREATE OR REPLACE FUNCTION @lock(
+    in_names text[], in_longest_ttl bigint, in_strict boolean, in_reads integer
+) RETURNS SETOF @snapshot
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM @names WHERE name = ANY (in_names) ORDER BY name FOR UPDATE;
-    RETURN QUERY SELECT * FROM @read(in_names, in_longest_ttl, in_strict);
+    RETURN QUERY SELECT * FROM @read(in_names, in_longest_ttl, in_strict, in_reads);
 END $$;
 
 -- By which factor a waiter with so many others ahead may be silent for longer: silence_factor in ../../table/times.py.
@@ -127,6 +147,7 @@ $$;
 CREATE OR REPLACE FUNCTION @acquire(
     in_name text, in_request_id text, in_holder text, in_ttl bigint, in_lock_delay bigint, in_proposal bigint,
     in_span bigint, in_waiter text, in_channel text, in_waiter_ttl bigint, in_longest_ttl bigint, in_strict boolean,
+    in_reads integer,
     OUT token bigint, OUT place integer, OUT last_token bigint, OUT rest bigint, OUT row_found @snapshot
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -167,6 +188,7 @@ BEGIN
             AND m.timeline = @timeline
             AND (m.started = @started OR NOT in_strict)
             AND m.quarantined_until <= @now
+            AND m.form <= in_reads
         RETURNING n.counter INTO token;
         IF FOUND THEN
             RETURN;
@@ -201,6 +223,7 @@ BEGIN
                 AND m.timeline = @timeline
                 AND (m.started = @started OR NOT in_strict)
                 AND m.quarantined_until <= @now
+                AND m.form <= in_reads
             RETURNING n.waiting - 1,
                 greatest(n.counter, CASE WHEN in_longest_ttl > 0 THEN m.quarantined_until - 1 ELSE 0 END),
                 n.expires_at - @now, n.holder::json, n.request_id
@@ -227,6 +250,7 @@ BEGIN
                     AND guard.timeline = @timeline
                     AND (guard.started = @started OR NOT in_strict)
                     AND guard.quarantined_until <= at
+                    AND guard.form <= in_reads
                 THEN
                     found_at := strpos(present.queue, ',' || in_waiter || ']');
                     fresh_until := substring(right(left(present.queue, found_at - 1), 20) FROM '[0-9]+$');
@@ -259,7 +283,7 @@ BEGIN
                 END IF;
             END IF;
         END IF;
-        SELECT * INTO row_found FROM @read(ARRAY[in_name], in_longest_ttl, in_strict);
+        SELECT * INTO row_found FROM @read(ARRAY[in_name], in_longest_ttl, in_strict, in_reads);
         IF row_found.version > 0 OR row_found.quarantined_until > row_found.at THEN
             RETURN;
         END IF;
@@ -270,7 +294,7 @@ END $$;
 
 -- End the lease of a request in a plain row: SqlDatabase.release. Returns true; or false and the row.
 CREATE OR REPLACE FUNCTION @release(
-    in_name text, in_request_id text, in_longest_ttl bigint, in_strict boolean,
+    in_name text, in_request_id text, in_longest_ttl bigint, in_strict boolean, in_reads integer,
     OUT released boolean, OUT row_found @snapshot
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -311,6 +335,7 @@ BEGIN
             AND m.timeline = @timeline
             AND (m.started = @started OR NOT in_strict)
             AND m.quarantined_until <= at
+            AND m.form <= in_reads
         THEN
             others := CASE WHEN n.waiting > 1 THEN '[' || substr(n.queue, length(waiter::text) + 3) ELSE '' END;
             new_token := greatest(
@@ -362,7 +387,7 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    SELECT * INTO row_found FROM @read(ARRAY[in_name], in_longest_ttl, in_strict);
+    SELECT * INTO row_found FROM @read(ARRAY[in_name], in_longest_ttl, in_strict, in_reads);
 END $$;
 
 -- Renew the leases in plain rows that last: SqlDatabase.renew. Returns the ids of their requests.
@@ -389,7 +414,7 @@ END $$;
 -- None if this server may have forgotten grants since they were read: `in_since` is the quarantine of then.
 -- `in_told` has the name, the channel and the text of each notification, one after another.
 CREATE OR REPLACE FUNCTION @write(
-    in_as_of bigint, in_since bigint, in_strict boolean, in_atomic boolean, in_told text[],
+    in_as_of bigint, in_since bigint, in_strict boolean, in_reads integer, in_atomic boolean, in_told text[],
     in_names text[], in_versions bigint[], in_counters bigint[], in_plains boolean[], in_request_ids text[],
     in_holders text[], in_ttls bigint[], in_lock_delays bigint[], in_granted_ats bigint[], in_expires_ats bigint[],
     in_last_releaseds text[], in_tombstones text[], in_used_ats bigint[], in_idle_afters bigint[], in_states text[],
@@ -401,6 +426,7 @@ BEGIN
     IF NOT EXISTS (
         SELECT FROM @meta
         WHERE quarantined_since = in_since AND timeline = @timeline AND (started = @started OR NOT in_strict)
+            AND form <= in_reads
     ) THEN
         RETURN '{}';
     END IF;
@@ -459,12 +485,13 @@ BEGIN
 END $$;
 
 -- Delete the old rows among those that follow a name: SqlDatabase.sweep. Returns the last name that was looked at.
-CREATE OR REPLACE FUNCTION @sweep(in_after text, in_most integer, in_retention bigint) RETURNS text
+CREATE OR REPLACE FUNCTION @sweep(in_after text, in_most integer, in_retention bigint, in_reads integer) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
     last_name text;
     highest bigint;
 BEGIN
+    PERFORM @refuse_later(in_reads);
     PERFORM @wait_for_log();
     SELECT max(name) INTO last_name FROM (
         SELECT name FROM @names WHERE name > in_after ORDER BY name LIMIT in_most
@@ -495,12 +522,13 @@ CREATE TABLE IF NOT EXISTS @cells (
 
 -- Write a cell that has this version: SqlDatabase.write_cell. Values are hexadecimal. Returns the cell as it is then.
 CREATE OR REPLACE FUNCTION @write_cell(
-    in_name text, in_value text, in_version bigint, in_keep bigint,
+    in_name text, in_value text, in_version bigint, in_keep bigint, in_reads integer,
     OUT at bigint, OUT version_found bigint, OUT value_found text, OUT written boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
     until bigint := CASE in_keep WHEN 0 THEN 0 ELSE @now + in_keep END;
 BEGIN
+    PERFORM @refuse_later(in_reads);
     PERFORM @wait_for_log();
     IF in_version = 0 AND in_value <> '' THEN
         INSERT INTO @cells AS c (name, value, kept_until) VALUES (in_name, decode(in_value, 'hex'), until)
@@ -523,11 +551,12 @@ END $$;
 
 -- Remove cells whose time is over, among some that follow a name: SqlDatabase.sweep_cells. Returns the last name that was
 -- looked at; empty if these were the last cells.
-CREATE OR REPLACE FUNCTION @sweep_cells(in_after text, in_most integer) RETURNS text
+CREATE OR REPLACE FUNCTION @sweep_cells(in_after text, in_most integer, in_reads integer) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
     last_name text;
 BEGIN
+    PERFORM @refuse_later(in_reads);
     PERFORM @wait_for_log();
     SELECT max(name) INTO last_name FROM (
         SELECT name FROM @cells WHERE name > in_after ORDER BY name LIMIT in_most

@@ -36,31 +36,34 @@ class PgStatements:
         self.acquire = make(
             "acquire",
             "SELECT token, place, last_token, rest, (row_found).* "
-            "FROM @acquire($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+            "FROM @acquire($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
             4,
         )
-        self.release = make("release", "SELECT released, (row_found).* FROM @release($1, $2, $3, $4)", 1)
+        self.release = make("release", "SELECT released, (row_found).* FROM @release($1, $2, $3, $4, $5)", 1)
         self.renew = make("renew", "SELECT * FROM @renew($1, $2, $3, $4)")
-        self.read = make("read", "SELECT * FROM @read($1, $2, $3)")
-        self.lock = make("lock", "SELECT * FROM @lock($1, $2, $3)")
-        places = ", ".join(f"${place}" for place in range(1, 24))
+        self.read = make("read", "SELECT * FROM @read($1, $2, $3, $4)")
+        self.lock = make("lock", "SELECT * FROM @lock($1, $2, $3, $4)")
+        places = ", ".join(f"${place}" for place in range(1, 25))
         self.write = make("write", f"SELECT unnest(@write({places}))")
-        self.sweep = make("sweep", "SELECT @sweep($1, $2, $3)")
+        self.sweep = make("sweep", "SELECT @sweep($1, $2, $3, $4)")
         self.names = make(
             "names",
-            "SELECT name FROM @names WHERE idle_after > @now AND name > $1 AND name >= $2 AND starts_with(name, $2) "
-            "ORDER BY name LIMIT $3",
+            "SELECT name FROM @names, (SELECT @refuse_later($4)) AS checked "
+            "WHERE idle_after > @now AND name > $1 AND name >= $2 AND starts_with(name, $2) ORDER BY name LIMIT $3",
         )
         self.read_cell = make(
             "read_cell",
             "SELECT @now, c.version, encode(c.value, 'hex') "
-            "FROM (SELECT $1::text AS name) AS wanted LEFT JOIN @cells AS c ON c.name = wanted.name",
+            "FROM (SELECT $1::text AS name, @refuse_later($2)) AS wanted LEFT JOIN @cells AS c ON c.name = wanted.name",
         )
         self.write_cell = make(
-            "write_cell", "SELECT at, version_found, value_found, written FROM @write_cell($1, $2, $3, $4)"
+            "write_cell", "SELECT at, version_found, value_found, written FROM @write_cell($1, $2, $3, $4, $5)"
         )
-        self.sweep_cells = make("sweep_cells", "SELECT @sweep_cells($1, $2)")
-        self.look = make("look", "SELECT layout, longest_ttl, @silence_factor(0, 0, 0) FROM @meta")
+        self.sweep_cells = make("sweep_cells", "SELECT @sweep_cells($1, $2, $3)")
+        self.look = make(
+            "look", "SELECT 'form ' || form || ' ' || needs || ' ', longest_ttl, @silence_factor(0, 0, 0) FROM @meta"
+        )
+        self.raise_form = make("raise_form", "UPDATE @meta SET form = @form, needs = @needed WHERE form < @form")
         self.lengthen = make("lengthen", "UPDATE @meta SET longest_ttl = $1 WHERE longest_ttl < $1")
         self.end_quarantine = make(
             "end_quarantine",

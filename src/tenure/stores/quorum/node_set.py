@@ -119,13 +119,18 @@ class NodeSet:
     async def views(
         self, operation: Callable[[Store], Callable[[A, float], Coroutine[Any, Any, T]]], argument: A, until: float
     ) -> list[T]:
-        """Return the results of all nodes that reply. Raises StoreUnavailable if too few do."""
+        """Return the results of all nodes that reply. Raises StoreUnavailable if too few do.
+
+        Raises the error of a node if too many nodes refuse, so that a retry is useless.
+        """
         works = [self.of(node, operation(node.store), argument, until) for node in self.nodes]
         replies: Replies[T] = [None] * len(self.nodes)
         await self.send_to_all(works, replies, lambda: False)
         views = [reply for reply in replies if reply is not None and not isinstance(reply, Exception)]
         if len(views) < self.quorum:
-            raise self.too_few()
+            refusals = [each for each in replies if isinstance(each, StoreError)]
+            lasting = [each for each in refusals if not isinstance(each, StoreUnavailable)]
+            raise lasting[0] if len(lasting) > self.may_fail else self.too_few()
         return views
 
     def needed(self, answers: Sequence[object]) -> int:

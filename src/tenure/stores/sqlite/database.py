@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from tenure.contracts import forms
 from tenure.contracts.cells import Cell
 from tenure.errors import StoreError
 from tenure.stores import table_codec as codec
@@ -42,7 +43,7 @@ KNOWN_AT_MOST = 256
 NO_FILE = (0, 0)
 """A device and an inode that no file has."""
 
-FETCH = "SELECT version, counter, state FROM names WHERE name = ?"
+FETCH = "SELECT form, version, counter, state FROM meta LEFT JOIN names ON name = ?"
 REPLACE = "UPDATE names SET version = ?, counter = ?, idle_after = ?, state = ? WHERE name = ? AND version = ?"
 STORE = (
     "INSERT INTO names (version, counter, idle_after, state, name) VALUES (?, ?, ?, ?, ?) ON CONFLICT (name) DO "
@@ -53,7 +54,7 @@ RAISE_FLOOR = (
     "UPDATE meta SET floor = max(floor, (SELECT coalesce(max(counter), 0) FROM "
     "(SELECT counter FROM names WHERE idle_after < ? ORDER BY name LIMIT ?)))"
 )
-FETCH_CELL = "SELECT version, value FROM cells WHERE name = ?"
+FETCH_CELL = "SELECT form, version, value FROM meta LEFT JOIN cells ON name = ?"
 WRITE_CELL = "REPLACE INTO cells (name, value) VALUES (?, ?)"
 REMOVE_CELL = "DELETE FROM cells WHERE name = ?"
 FORGET = "DELETE FROM names WHERE name IN (SELECT name FROM names WHERE idle_after < ? ORDER BY name LIMIT ?)"
@@ -102,6 +103,8 @@ class Database:
         self._sweep_at = 0
         self._looked_at = 0
         self._known: dict[str, Known] = {}
+        self._form = ""
+        """The mark of the stored form that was checked last."""
         fork_guard.watch(self)
 
     def open(self) -> None:
@@ -163,6 +166,7 @@ class Database:
     def names(self, prefix: str, first: str, most: int) -> list[str]:
         """Return at most `most` names in use that start with `prefix`, sorted, from the name `first` on."""
         query = "SELECT name FROM names WHERE idle_after > ? AND name >= ? ORDER BY name LIMIT ?"
+        self.look("")  # refuses a later form
         with self._guard:
             try:
                 now = self._clock()
@@ -259,11 +263,18 @@ class Database:
         self._replace = self._connection.cursor().execute  # one cursor for all: a new one each time is slower
         return self._connection
 
+    def _check(self, form: str) -> None:
+        """Refuse a file whose form was raised since it was opened to one that this client does not read."""
+        if form != self._form:
+            forms.check(form, str(self._path))
+            self._form = form
+
     # -- in a transaction ----------------------------------------------------------------------------------
 
     def _fetch_cell(self, connection: sqlite3.Connection, name: str) -> Cell:
-        version, value = connection.execute(FETCH_CELL, (name,)).fetchone() or (0, b"")
-        return Cell(value, version, self._wall())
+        form, version, value = connection.execute(FETCH_CELL, (name,)).fetchone()
+        self._check(form)
+        return Cell(value or b"", version or 0, self._wall())
 
     def _step_slowly(self, connection: sqlite3.Connection, name: str, work: Callable[[Step], T]) -> tuple[T, Step]:
         result, steps = self._transact(connection, lambda steps: work(steps.on(name)))
@@ -292,9 +303,10 @@ class Database:
         return result, steps
 
     def _fetch(self, connection: sqlite3.Connection, name: str) -> Known:
-        row = connection.execute(FETCH, (name,)).fetchone()
-        if row is not None:
-            return Known(row[0], codec.load(name, row[1], row[2]))
+        form, version, counter, state = connection.execute(FETCH, (name,)).fetchone()
+        self._check(form)
+        if version is not None:
+            return Known(version, codec.load(name, counter, state))
         # A client may still cache a version of a deleted row, so a new row starts with a version that no row had.
         return Known(self._clock(), NameState(connection.execute("SELECT floor FROM meta").fetchone()[0]))
 

@@ -8,6 +8,7 @@ import stat
 from importlib import resources
 from pathlib import Path
 
+from tenure.contracts import forms
 from tenure.errors import StoreError, UsageError
 from tenure.stores import table_codec as codec
 from tenure.stores.sqlite import machine
@@ -21,14 +22,6 @@ SCHEMA = resources.files("tenure.stores.sqlite").joinpath("schema.sql").read_tex
 log = logging.getLogger("tenure")
 
 APPLICATION_ID = 0x484F4C44  # "HOLD"
-LAYOUT = 1
-
-CELLS = (
-    "CREATE TABLE IF NOT EXISTS cells "
-    "(version INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, value BLOB NOT NULL)"
-)
-"""The table of cells (contracts/cells.py). Each write takes a new version, which no row ever had. A file without the
-table, of an earlier Tenure, gets it when it is opened; an earlier Tenure does not look at it."""
 
 IDLE_STATE = codec.dump(NameState())
 
@@ -76,14 +69,16 @@ def _make_file(path: Path) -> tuple[int, int]:
 
 def _check_owner(path: Path, connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN")  # one snapshot, so that another process cannot create the file between the queries
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
-    layout = connection.execute("PRAGMA user_version").fetchone()[0]
+    application = _application(connection)
     foreign = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     connection.execute("COMMIT")
-    if application != APPLICATION_ID and (application or layout or foreign):
+    if application != APPLICATION_ID and (application or foreign):
         raise StoreError(f"{path} is a database of another program; give Tenure a file of its own.")
-    if layout > LAYOUT:
-        raise StoreError(f"{path} was made by a newer version of Tenure (layout {layout}); upgrade this one.")
+
+
+def _application(connection: sqlite3.Connection) -> int:
+    """Return whose file it is: 0 if it is new."""
+    return int(connection.execute("PRAGMA application_id").fetchone()[0])
 
 
 def _prepare(path: Path, connection: sqlite3.Connection, inode: int) -> None:
@@ -94,9 +89,10 @@ def _prepare(path: Path, connection: sqlite3.Connection, inode: int) -> None:
     try:
         boot = machine.boot_id()
         place = f"{inode} {boot}"
-        if execute("PRAGMA user_version").fetchone()[0] == 0:
+        if not _application(connection):
             _create(connection, place)
-        elif (before := execute("SELECT boot FROM meta").fetchone()[0]) != place:
+        _raise_form(path, connection)
+        if (before := execute("SELECT boot FROM meta").fetchone()[0]) != place:
             if before.partition(" ")[2] != boot:
                 execute("UPDATE names SET state = ?, idle_after = 0", (IDLE_STATE,))
             else:
@@ -105,12 +101,18 @@ def _prepare(path: Path, connection: sqlite3.Connection, inode: int) -> None:
                     "%s is a copy of a lock file: its leases have no holders and block names until they end", path
                 )
             execute("UPDATE meta SET boot = ?", (place,))
-        execute(CELLS)
         execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             execute("ROLLBACK")
         raise
+
+
+def _raise_form(path: Path, connection: sqlite3.Connection) -> None:
+    """Refuse a file of a later form; raise an earlier form, and have each client look at it with its next step."""
+    if forms.check(connection.execute("SELECT form FROM meta").fetchone()[0], str(path)) < forms.WRITES:
+        connection.execute("UPDATE meta SET form = ?", (forms.mark(),))
+        connection.execute("UPDATE names SET version = version + 1")
 
 
 def _disown(connection: sqlite3.Connection) -> None:
@@ -133,6 +135,5 @@ def _create(connection: sqlite3.Connection, place: str) -> None:
     plain = "\n".join(line.partition("--")[0] for line in SCHEMA.splitlines())
     for statement in filter(str.strip, plain.split(";")):
         connection.execute(statement)
-    connection.execute("INSERT INTO meta (only, boot, floor) VALUES (1, ?, 0)", (place,))
+    connection.execute("INSERT INTO meta (only, boot, floor, form) VALUES (1, ?, 0, ?)", (place, forms.mark()))
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {LAYOUT}")

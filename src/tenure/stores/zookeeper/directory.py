@@ -64,6 +64,7 @@ class ZooKeeperDirectory:
     async def open(self, watcher: Watcher, until: float) -> None:
         """Connect and begin a session."""
         await self._session.open(watcher, until)
+        await self._nodes.agree_on_form(until)
 
     async def close(self) -> None:
         """Remove the empty nodes of names that this client used, and end the session."""
@@ -79,10 +80,7 @@ class ZooKeeperDirectory:
 
     async def keep_alive(self, until: float) -> None:
         """Send the server a request, because kazoo's own pings may be too far apart; remove unused nodes."""
-        answers = await self._session.exchange(
-            until, lambda client: [client.exists_async(self._nodes.root)], writes=False
-        )
-        self._session.contact(answers)
+        await self._nodes.agree_on_form(until)
         await self._nodes.remove_unused(until)
         await self.cells.remove_unused(until)
 

@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from functools import lru_cache
 from urllib.parse import quote, unquote
 
+from tenure.contracts import forms
 from tenure.stores.ordered import Entry, Kind, Listing, Record
 from tenure.stores.zookeeper.library import Stat
 
 CHANNELS = "~channels"
 CELLS = "~cells"
-"""The parent nodes of all channels and of all cells. No name is encoded to these."""
+FORM = "~form"
+"""The parent nodes of all channels and of all cells, and the node of the mark of the stored form (contracts/forms.py).
+No name is encoded to these."""
 
 WRAP = 2**32
 """The number after which the server starts anew; it writes the upper half of its numbers as negative ones."""
@@ -51,12 +54,16 @@ def is_placed(record: Record) -> bool:
 
 
 def read_entry(node: str, since: int = 0) -> Entry | None:
-    """Decode the node name of an entry listed at the change `since`; None if another program made the node."""
+    """Decode the node name of an entry listed at the change `since`; None if another program made the node.
+
+    Raises StoreError if it begins with the mark of a later form.
+    """
     try:
         kind, request_id, weight, capacity, before, number = node.split("_")
         order = int(number) + 1
         entry = Entry(Kind(kind), request_id.replace(".", "/"), order, int(weight), int(capacity), int(before))
     except ValueError:
+        forms.check(node, "an entry in ZooKeeper")
         return None
     if order < 0:
         entry.order += WRAP

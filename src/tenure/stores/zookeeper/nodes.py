@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from tenure.errors import StoreUnavailable
+from tenure.contracts import forms
+from tenure.errors import StoreError, StoreUnavailable
 from tenure.stores.ordered import Entry
 from tenure.stores.zookeeper import names
 from tenure.stores.zookeeper.clock import Clock
@@ -50,6 +51,31 @@ class ZooKeeperNodes:
         self._session.contact(answers)
         found = answers.values[0]
         return None if isinstance(found, Code) else found
+
+    async def agree_on_form(self, until: float) -> None:
+        """Write the mark of the stored form if there is none, or an earlier one.
+
+        Raises StoreError if it is later, and ends the session for good.
+        """
+        path, data = f"{self.root}/{names.FORM}", forms.mark().encode()
+        while True:
+            found = await self.get(path, until)
+            if found is None:
+                await self._session.exchange(
+                    until, lambda client: [client.create_async(path, data, makepath=True)], writes=True
+                )
+            elif await self._form_of(found[0]) >= forms.WRITES:
+                return
+            else:
+                await self.set(path, data, found[1].version, until)
+            self.in_time(until)
+
+    async def _form_of(self, data: bytes) -> int:
+        try:
+            return forms.check(data.decode("ascii", "replace"), self._title)
+        except StoreError as error:
+            await self._session.refuse(error)
+            raise
 
     async def set(self, path: str, data: bytes, version: int, until: float) -> Stat | Code:
         """Write the data of a node with this version (-1: any); return its new Stat, or the refusal."""

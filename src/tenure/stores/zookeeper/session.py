@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from tenure.contracts.runtime import Runtime
+from tenure.errors import StoreError
 from tenure.stores.ordered import Watcher
 from tenure.stores.zookeeper import names
 from tenure.stores.zookeeper.library import KazooClient, Result
@@ -26,6 +27,7 @@ class ZooKeeperSession:
         self._on_end = ended
         self._watcher: Watcher | None = None
         self._mutex = runtime.mutex()
+        self._refusal: StoreError | None = None
 
     @property
     def id(self) -> int:
@@ -43,11 +45,23 @@ class ZooKeeperSession:
 
     async def ready(self, until: float) -> None:
         """Wait for a connection, in a new session if the last one has ended."""
+        self._refuse_if_refused()
         await self.link.ready(until)
 
     async def exchange(self, until: float, send: Callable[[KazooClient], Sequence[Result]], *, writes: bool) -> Answers:
         """Send requests together; return the replies."""
+        self._refuse_if_refused()
         return await self.link.exchange(until, send, writes=writes)
+
+    async def refuse(self, error: StoreError) -> None:
+        """End the session, and answer every later request with this error."""
+        self._refusal = error
+        self._ended()
+        await self.link.close()
+
+    def _refuse_if_refused(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
 
     def silence(self) -> None:
         """Pass no more events to the watcher."""

@@ -6,6 +6,7 @@ Only a missing reply leaves the outcome unknown, and UNBLOCKED, which replies to
 
 import re
 
+from tenure.contracts import forms
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from tenure.stores.redis.links.link import RedisAddress, ReplyError
 
@@ -43,6 +44,9 @@ LASTING = {
 }
 """Conditions that a repeated request cannot mend."""
 
+LATER = "FORM"
+"""The code by which our own scripts refuse a later form; then come its number and the release that reads it."""
+
 UNCODED: tuple[tuple[str, type[StoreError], str], ...] = (
     ("max number of clients", StoreUnavailable, "has reached its maxclients; raise it"),
     ("The user executing the script can't|ACL failure in script", StoreError, LASTING["NOPERM"]),
@@ -60,6 +64,9 @@ UNCODED: tuple[tuple[str, type[StoreError], str], ...] = (
 def to_store_error(address: RedisAddress, error: ReplyError) -> StoreError:
     """Return the error of Tenure that stands for an error reply. The reply is its cause."""
     text = str(error)
+    if error.code == LATER:
+        _, form, needed = text.split(" ")[:3]
+        return forms.later(int(form), needed, f"the data of the Redis server at {address}")
     if error.code in PASSING:
         kind = OutcomeUnknown if error.code == "UNBLOCKED" else StoreUnavailable
         return kind(f"the Redis server at {address} {PASSING[error.code]} ({text})")

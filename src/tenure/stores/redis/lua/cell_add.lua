@@ -5,12 +5,12 @@
 --       6 the reply, '' for the number that results; 7 the lane; 8 the number of the change in its lane
 -- Returns  the reply; or nil if nothing was done, and the client has to read and write the cell itself: if there is no
 --          cell, it has no such text, the lane has made a later change, so that this is a late copy of a request, the result is out of bounds, or the cell is so large that replies should go
--- Cell  [1,[number,...],{"lane":[number,reply,time],...}], written as core/cells.py does, with the latest reply last; no
+-- Cell  [[number,...],{"lane":[number,reply,time],...}], written as core/cells.py does, with the latest reply last; no
 --       state has a lane as a key. Text is replaced by text, because the numbers of cjson have only 14 digits.
 
 local kept = redis.call('GET', KEYS[2])
 if not kept or #kept > 32768 then return false end
-local start, first, rest = string.match(kept, '^(%d+%[1,%[)(%-?%d+)()')
+local start, first, rest = string.match(kept, '^(%d+%[%[)(%-?%d+)()')
 if not start then return false end
 
 local lane = '"' .. ARGV[7] .. '":['
@@ -34,6 +34,6 @@ local result = string.format('%.0f', sum)
 local reply = ARGV[6] ~= '' and ARGV[6] or result
 local last = string.byte(kept, -1)
 local comma = (last == 123 or last == 44) and '' or ','
-redis.call('SET', KEYS[2], string.format('%016.0f', version) .. '[1,[' .. result .. string.sub(kept, rest)
+redis.call('SET', KEYS[2], string.format('%016.0f', version) .. '[[' .. result .. string.sub(kept, rest)
     .. comma .. lane .. ARGV[8] .. ',' .. reply .. ',' .. string.format('%.0f', now) .. ']}]')
 return reply

@@ -8,6 +8,8 @@ import hashlib
 from dataclasses import dataclass, field
 from importlib.resources import files
 
+from tenure.contracts import forms
+
 _FOLDER = files("tenure.stores.redis.lua")
 
 
@@ -33,11 +35,14 @@ def _read(name: str) -> str:
 
 
 def _script(name: str, flags: str = "", *, guarded: bool = False) -> Script:
-    return Script(name, f"#!lua{flags}\n{_read(name)}\n", guarded)
+    return Script(name, f"#!lua{flags}\n{FORM}\n{_read(name)}\n", guarded)
 
 
 INCLUDE = "--@include "
 """The line that includes another file: as late as possible, because a closure that is never made costs nothing."""
+
+FORM = f"local MARK, WRITES, READS = '{forms.mark()}', {forms.WRITES}, {forms.READS}"
+"""What each script knows of the stored form: contracts/forms.py."""
 
 ALLOW_OOM = " flags=allow-oom"
 """The flag of scripts that free memory, or must not fail when the server is out of memory."""

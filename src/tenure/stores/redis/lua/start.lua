@@ -13,6 +13,8 @@
 --         {bound, count of such waiters, bound, ...}}.
 -- Queue   the waiting requests, scored by their place.
 -- Marker  see `quarantine` in state.lua.
+-- A state or a marker of a later form begins with the mark of that (contracts/forms.py), and is refused by an error with
+-- the code FORM.
 
 local call, st = redis.call, struct
 local time = call('TIME')
@@ -23,8 +25,8 @@ local TOMBSTONE, RETENTION = 30000000, 3600000000
 local LATEST = 7258118400000000
 local VOTE_OFFER, EARLIER, SLACK = 20000, 50000, 16
 
--- The usual form of a state: one holder at most, of the whole capacity of 1, with the last token and no lock delay, and
--- no lock delay that blocks the name. Its first byte is one with which no MessagePack begins; so is that of the marker.
+-- A usual state: one holder at most, of the whole capacity of 1, with the last token and no lock delay, and no lock delay
+-- that blocks the name. Its first byte is one with which no MessagePack begins.
 local USUAL, HEAD = 193, '>BBIdddddddddBc0Bc0Bc0'
 
 -- The clock's part in tokens, and the largest proposal that is accepted: a clock that shows a year after 2200 is wrong.

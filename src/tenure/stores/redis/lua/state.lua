@@ -9,6 +9,16 @@ local PLACEHOLDER = '~'
 
 if not run_id then run_id = string.match(seen, ' (.*)$') end -- acquire and release may come without it
 
+-- The marker, if this server keeps one. A later form is refused here, before anything is written.
+local guarded = guard > 0 and string.sub(run_id, 1, 8) ~= 'durable:'
+local kept = guarded and call('GET', KEYS[1])
+local form, needed, kept_at
+if kept then
+    form, needed, kept_at = string.match(kept, '^form (%d+) (%S+) ()')
+    form = tonumber(form)
+    if form > READS then error({ err = 'FORM ' .. form .. ' ' .. needed }) end
+end
+
 local holders
 local lapsed -- the request ids of placeholders that ended
 local head -- of the queue
@@ -83,10 +93,10 @@ end
 -- such a node is never a replica. A node that writes everything to disk before it replies tells so in its run id, and
 -- is never quarantined.
 --
--- Marker  a struct of USUAL, when the generation began, end of its quarantine or 0, longest in use, until when that is in
---         use, longest of the others requested since, its own expiry; then the generation. An earlier version wrote
---         MessagePack, the generation first.
+-- Marker  the mark of the stored form; a struct of when the generation began, end of its quarantine or 0, longest in use,
+--         until when that is in use, longest of the others requested since, its own expiry; then the generation.
 local marker -- its current content: the generation first
+local mark = kept and form > WRITES and string.sub(kept, 1, kept_at - 1) or MARK -- to be written: nobody lowers the form
 
 local function generation(text)
     local number, process, promoted = string.match(text, '^(%d+) (.-)@(%d+)$')
@@ -110,7 +120,8 @@ end
 
 local function write_marker()
     marker[7] = now + 24 * RETENTION + marker[4]
-    local text = st.pack('>Bdddddd', USUAL, marker[2], marker[3], marker[4], marker[5], marker[6], marker[7]) .. marker[1]
+    local text = mark .. st.pack('>dddddd', marker[2], marker[3], marker[4], marker[5], marker[6], marker[7])
+        .. marker[1]
     call('SET', KEYS[1], text, 'PX', math.ceil((marker[7] - now) / 1000))
 end
 
@@ -137,16 +148,12 @@ end
 local function quarantine(needed, looking)
     if quarantined then return quarantined end
     quarantined = 0
-    if guard == 0 or string.sub(run_id, 1, 8) == 'durable:' then return 0 end
-    local text = call('GET', KEYS[1])
-    local old_form = text and string.byte(text) ~= USUAL
-    if not text then
+    if not guarded then return 0 end
+    if not kept then
         marker = { '', 0, 0, 0, 0, 0, 0 }
-    elseif old_form then
-        marker = { cmsgpack.unpack(text) }
     else
-        marker = { st.unpack('>Bdddddd', text) }
-        marker[1] = string.sub(text, marker[8])
+        marker = { '', st.unpack('>dddddd', kept, kept_at) }
+        marker[1] = string.sub(kept, marker[8])
     end
     local length = math.max(bound, needed)
     local known = marker[1]
@@ -163,7 +170,7 @@ local function quarantine(needed, looking)
         length = math.max(length, marker[4])
         marker[5] = math.max(marker[5], now + 1) -- every length that was in use may still be in use
     end
-    changed = note_length(length) or changed or old_form
+    changed = note_length(length) or changed or kept and form < WRITES
     if marker[3] == 0 and (guard >= 2 or known ~= '' and known ~= marker[1] or seen ~= '' and seen ~= marker[1]) then
         marker[3], changed = marker[2] + marker[4], true
     end
