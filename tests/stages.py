@@ -80,6 +80,7 @@ ROTATED = (
     "etcd/test_crowd.py",
     "etcd/test_faults.py",
     "fencing/test_history.py::test_a_planted_bug_is_found",
+    "forms/test_mutants.py",
     "jobs/test_record.py::test_a_wrong_record_is_noticed",
     "memcached/test_histories.py::test_a_planted_flaw_is_noticed",
     "memcached/test_replies.py::test_ten_thousand",
