@@ -412,7 +412,7 @@ def test_names_of_locks_stay_what_they_are() -> None:
     parts = [("a", "b", "c"), ("ab", "", "c"), ("a", "bc", ""), ("", "ab", "c"), ("a", "", "bc"), ("1:a", "b", "c")]
     names = {sql.lock_name(*each) for each in parts}
     assert len(names) == len(parts)
-    assert all(len(each) == 41 for each in names)
+    assert all(len(each) == len("tenure:") + 32 for each in names)
 
 
 # -- waiting -----------------------------------------------------------------------------------------------------
