@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts.test_all import PARTS
+
 WORKFLOWS = Path(__file__).parents[2] / ".github" / "workflows"
 RELEASE = (WORKFLOWS / "release.yml").read_text("utf-8")
 JOBS = dict(re.findall(r"^  (\w+):\n((?:    .*\n|\n)+)", RELEASE.partition("\njobs:\n")[2], re.MULTILINE))
@@ -12,9 +14,10 @@ JOBS = dict(re.findall(r"^  (\w+):\n((?:    .*\n|\n)+)", RELEASE.partition("\njo
 
 def test_what_is_published_was_built_once_and_tested() -> None:
     """The files that were checked are the files that are published, after every test there is."""
-    assert JOBS.keys() == {"build", "test", "publish"}
-    assert "needs: [build, test]" in JOBS["publish"]
-    assert "run: make test-all\n" in JOBS["test"]
+    assert JOBS.keys() == {"build", "check", "test", "publish"}
+    assert "needs: [build, check, test]" in JOBS["publish"]
+    assert f"part: [{', '.join(PARTS)}]\n" in JOBS["test"]
+    assert "run: make test-all PART=${{ matrix.part }}\n" in JOBS["test"]
     assert RELEASE.count("make dist") == JOBS["build"].count("make dist") == 1
     assert "download-artifact" in JOBS["publish"]
     assert "checkout" not in JOBS["publish"]
