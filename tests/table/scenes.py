@@ -88,7 +88,7 @@ class Store:
         if name not in self.cells:
             return None
         value, version = self.cells[name]
-        layout, state, replies = json.loads(value)
+        state, replies = json.loads(value)
         last = replies.pop(lane, [0, 0])
         if last[0] == number:
             return last[1] if isinstance(last[1], int) else None
@@ -99,7 +99,7 @@ class Store:
             return None
         reply = total if addition.reply is None else addition.reply
         replies[lane] = [number, reply, self.now]
-        self._write(name, json.dumps([layout, [total, *state[1:]], replies]).encode(), version)
+        self._write(name, json.dumps([[total, *state[1:]], replies]).encode(), version)
         return reply
 
     def is_late(self, last: int, number: int) -> bool:
@@ -199,7 +199,7 @@ class Scene:
         found: list[Segment] = []
         for name in self.names:
             value, _ = self.store.cells.get(name, (b"", 0))
-            found.append(Segment.read(json.loads(value)[1] if value else None, self.count))
+            found.append(Segment.read(json.loads(value)[0] if value else None, self.count))
         return found
 
     def left(self) -> int:
