@@ -30,13 +30,13 @@ def use(url: str, name: str = "name") -> int:
         return lease.token
 
 
-def refusal(url: str) -> str:
+def refusal(url: str, operation_timeout: float = 3) -> str:
     """Return why both a Client and an AsyncClient can't begin, which must be the same."""
-    with Client(url, operation_timeout=3) as client, pytest.raises(StoreError) as caught:
+    with Client(url, operation_timeout=operation_timeout) as client, pytest.raises(StoreError) as caught:
         client.lock("name", timeout=0).acquire()
 
     async def acquire() -> str:
-        async with AsyncClient(url, operation_timeout=3) as client:
+        async with AsyncClient(url, operation_timeout=operation_timeout) as client:
             with pytest.raises(StoreError) as caught:
                 await client.lock("name", timeout=0).acquire()
             return str(caught.value)
@@ -89,7 +89,7 @@ def test_what_is_wrong_is_said_in_one_sentence(mariadb_server: MariaDbServer) ->
 def test_another_kind_of_server_is_named(redis_server: RedisServer) -> None:
     """A server that waits for its client to speak first, as Redis and PostgreSQL do, is no MySQL server."""
     host, port = redis_server.address
-    assert "did not greet as MySQL does" in refusal(f"mysql://app:hidden@{host}:{port}/db")
+    assert "did not greet as MySQL does" in refusal(f"mysql://app:hidden@{host}:{port}/db", operation_timeout=1)
 
 
 def test_names_differ_by_their_bytes(database: str) -> None:
