@@ -11,7 +11,7 @@ import re
 from tenure.errors import StoreError
 
 RELEASE = "0.1.0"
-"""This release."""
+"""This release: the version of the package."""
 
 WRITES = 1
 """The form that this release writes."""
