@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import FrameType
 from uuid import uuid4
 
@@ -45,6 +46,11 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 * (os.cpu_count() or 1)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the files of later stages, which would take a second of each process to import."""
+    return stages.is_left_out(collection_path, config.option.markexpr) or None
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Note the id of a test before pytest-xdist appends to it."""
     item.stash[stages.PATH] = item.nodeid.removeprefix("tests/")
@@ -52,7 +58,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each test with its stage and its part, for -m. Leave out the rotated tests of other quarters."""
-    if config.args == config.getini("testpaths") and (stale := stages.unused(items)):
+    everything = config.args == config.getini("testpaths") and config.option.markexpr != "change"
+    if everything and (stale := stages.unused(items)):
         raise pytest.UsageError(f"tests/stages.py names what is no test any more: {', '.join(stale)}")
     for item in items:
         for mark in stages.marks_of(item):
@@ -83,7 +90,7 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Note what the test took of the processor, for scripts/minutes.py; if it failed, say how to repeat it alone."""
-    if call.when == "teardown":
+    if call.when == "call":  # what follows may stop servers that other tests used
         item.user_properties.append((PROCESSOR, f"{_processor_seconds() - item.stash[BEGAN]:.2f}"))
     report = yield
     if report.failed:

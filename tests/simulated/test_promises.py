@@ -15,7 +15,7 @@ from simulation.plan import Plan
 from simulation.run import simulate
 from simulation.runner import CHUNK, Tally, run_scenarios
 
-SEEDS = int(os.environ.get("TENURE_SIMULATION_SEEDS", "35"))
+SEEDS = int(os.environ.get("TENURE_SIMULATION_SEEDS", "30"))
 """How many seeds of each scenario are run: in `make test` as many as take 90 seconds of the processor, later more."""
 
 ENOUGH = 1_000
