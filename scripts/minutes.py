@@ -22,9 +22,9 @@ PROCESSOR = "processor"
 BUDGETS = {
     "cli": 25,
     "conformance": 45,
-    "core": 12,
-    "demo": 7,
-    "docs": 25,
+    "core": 15,
+    "demo": 8,
+    "docs": 28,
     "etcd": 5,
     "faults": 2,
     "fencing": 22,
@@ -37,7 +37,7 @@ BUDGETS = {
     "packaging": 15,
     "postgresql": 5,
     "primitives": 10,
-    "properties": 30,
+    "properties": 32,
     "redis": 50,
     "runtimes": 2,
     "simulated": 90,
@@ -46,7 +46,7 @@ BUDGETS = {
     "table": 10,
     "testing": 12,
     "transport": 5,
-    "zookeeper": 15,
+    "zookeeper": 5,
 }
 """How many seconds of the processor the tests of each folder may take in `make test`."""
 

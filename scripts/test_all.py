@@ -37,7 +37,7 @@ from pathlib import Path
 from scripts.check_skips import complaints, failures
 from tests.stages import QUARTERS
 
-VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+VERSIONS = ("3.11", "3.12", "3.13")
 OLDEST_CLIENTS = {"3.12": ("redis==6.0.0", "hiredis==3.2.0")}
 """The Python that gets the oldest supported client libraries, and their versions."""
 
