@@ -110,7 +110,7 @@ class ZooKeepers(Ensemble):
         self._with(None, client_id=client.client_id)
 
     def left(self, space: str) -> list[str]:
-        """Return all nodes but the roots."""
+        """Return all nodes but the roots and the mark of the stored form."""
         root = f"/{space}/tenure"
 
         def walk(client: Any, path: str) -> list[str]:  # noqa: ANN401 - kazoo has no types
@@ -124,7 +124,7 @@ class ZooKeepers(Ensemble):
             found.extend(walk(client, root))
 
         self._with(look)
-        return [path for path in found if path != f"{root}/~channels"]
+        return [path for path in found if path not in {f"{root}/~channels", f"{root}/~form"}]
 
     def _with(self, work: Any, **options: Any) -> None:  # noqa: ANN401 - kazoo has no types
         hosts = ",".join(f"{host}:{port}" for host, port in (each.address for each in self.servers))
@@ -180,8 +180,8 @@ class Etcds(Ensemble):
         return version < (3, 4, 31) or (3, 5) <= version < (3, 5, 13)
 
     def left(self, space: str) -> list[str]:
-        """Return all keys but tombstones, whose leases last for half a minute."""
-        keys = self.group.servers[0].keys(f"{space}/")
+        """Return all keys but the mark of the stored form, and tombstones, whose leases last for half a minute."""
+        keys = set(self.group.servers[0].keys(f"{space}/")) - {f"{space}/form"}
         return [key for key in keys if not key.rpartition("/")[2].startswith(TOMBSTONE)]
 
     def leases(self) -> list[str]:
