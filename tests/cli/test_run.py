@@ -126,7 +126,11 @@ def test_contradicting_options_are_refused(here: Here) -> None:
 
 @pytest.mark.parametrize(
     ("options", "advice"),
-    [(["--no-wait"], "Leave --no-wait out to wait for it, or see"), (["--timeout", "0.1"], "Wait longer, or see")],
+    [
+        (["--no-wait"], "Leave --no-wait or --timeout 0 out to wait for it, or see"),
+        (["--timeout", "0"], "Leave --no-wait or --timeout 0 out to wait for it, or see"),
+        (["--timeout", "0.1"], "Wait longer, or see"),
+    ],
 )
 def test_who_is_not_granted_it_is_told_by_whom_it_is_held(
     here: Here, client: tenure.Client, options: list[str], advice: str

@@ -183,7 +183,7 @@ def _prepare(
 def _not_granted(error: LockTimeout, status: int) -> int:
     from tenure.primitives.base import TO_WAIT
 
-    tell(str(error).replace(TO_WAIT, "Leave --no-wait out to wait for it"))
+    tell(str(error).replace(TO_WAIT, "Leave --no-wait or --timeout 0 out to wait for it"))
     return status
 
 
