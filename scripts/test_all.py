@@ -35,14 +35,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from scripts.check_skips import complaints, failures
-from tests.stages import QUARTERS
+from tests import stages
 
 VERSIONS = ("3.11", "3.12", "3.13")
 OLDEST_CLIENTS = {"3.12": ("redis==6.0.0", "hiredis==3.2.0")}
 """The Python that gets the oldest supported client libraries, and their versions."""
 
-COMPUTING, WAITING = ("simulation", "rules"), ("conformance", "stores")
-PARTS = (*COMPUTING, "pythons", *WAITING, "models")
+WAITING = ("conformance", "stores")
+PARTS = (*stages.COMPUTING_PARTS, "pythons", *WAITING, "models")
 
 BUILD = Path("build")
 GRACE = 60.0
@@ -132,8 +132,8 @@ def other_pythons() -> Iterable[tuple[str, str]]:
 def quarter() -> int:
     """Return which quarter of the rotated tests belongs to the present commit. Raises CalledProcessError."""
     done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-    number = int(done.stdout.strip(), 16) % QUARTERS
-    print(f"Rotated tests: quarter {number + 1} of {QUARTERS}, that of commit {done.stdout[:12]}.", flush=True)
+    number = int(done.stdout.strip(), 16) % stages.QUARTERS
+    print(f"Rotated tests: quarter {number + 1} of {stages.QUARTERS}, that of commit {done.stdout[:12]}.", flush=True)
     return number
 
 
@@ -146,13 +146,13 @@ class Run:
         self._stages = " and (landing or rotated or seeds)" if landing else ""
         self._more = {"TENURE_SIMULATION_SEEDS": os.environ.get("SEEDS", "2000")}
         if landing:
-            self._more["TENURE_QUARTER"] = str(quarter())
+            self._more[stages.QUARTER] = str(quarter())
         self.sessions: list[Session] = []
         self.failed: list[str] = []
 
     def all(self) -> None:
         """Run all of it."""
-        computing = self._start("computing", COMPUTING, jobs="2", background=True)
+        computing = self._start("computing", stages.COMPUTING_PARTS, jobs="2", background=True)
         if "pythons" in self._parts:
             self._other_pythons()
         for session in computing:
@@ -197,8 +197,9 @@ def main(words: Sequence[str]) -> int:
     finally:
         for session in run.sessions:
             session.end()
-    if run.sessions and not any(session.ran for session in run.sessions):
-        run.failed.append(f"no test is selected by {' '.join(arguments)}")
+    empty = [session.title for session in run.sessions if not session.ran]
+    if empty and (not arguments or len(empty) == len(run.sessions)):
+        run.failed.append(f"no test is selected in {', '.join(empty)}")
     models = "models" in parts and not arguments
     if models and subprocess.run([sys.executable, "-m", "models.run"], check=False).returncode:
         run.failed.append("models")
