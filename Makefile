@@ -43,9 +43,9 @@ test-all: $(VENV)/.installed-dev servers ## run every test there is, on all Pyth
 test-landing: $(VENV)/.installed-dev servers # what `.ci/run` adds to `make test`
 	JOBS=$(JOBS) SEEDS=$(SEEDS) $(BIN)/python -m scripts.test_all --landing $(PYTEST_ARGS)
 
-stress: $(VENV)/.installed-dev servers ## run what `make test` runs but simulation ROUNDS=20 times, on a busy machine
+stress: $(VENV)/.installed-dev servers ## run the tests of `make test` that do not only compute ROUNDS=20 times, on a busy machine
 	$(BIN)/python scripts/stress.py --rounds $(ROUNDS) -- \
-		$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "change and not simulation" $(PYTEST_ARGS)
+		$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "change and not simulation and not rules" $(PYTEST_ARGS)
 
 sim: $(VENV)/.installed-dev ## simulate the protocol on fresh seeds (SEEDS=5000 a scenario, SIM_ARGS="--scenario wire")
 	@$(BIN)/python -m simulation --seeds $(SEEDS) $(SIM_ARGS)
