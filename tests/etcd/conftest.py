@@ -9,7 +9,7 @@ from tests.etcd.scenes import Run, run_asyncio, run_threads
 
 @pytest.fixture(params=[run_threads, run_asyncio], ids=["threads", "asyncio"])
 def run(request: pytest.FixtureRequest) -> Run:
-    """Run a scene in either colour."""
+    """Run a scene in threads or in asyncio."""
     runner: Run = request.param
     return runner
 

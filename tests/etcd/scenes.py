@@ -1,4 +1,4 @@
-"""What the tests of the etcd directory start from: a directory of either colour, and what its watcher hears."""
+"""What the tests of the etcd directory start from: a directory for threads or asyncio, and what its watcher hears."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ TEST_TIMEOUT = 10.0
 """How long to wait, in seconds, for what must happen."""
 
 Run = Callable[[Callable[[Runtime], Coroutine[Any, Any, None]]], None]
-"""Runs a scene in one colour."""
+"""Runs a scene in threads or in asyncio."""
 
 
 def run_threads(scene: Callable[[Runtime], Coroutine[Any, Any, None]]) -> None:

@@ -45,7 +45,7 @@ async def at_last(client: AsyncClient) -> tuple[AsyncLease, float]:
 HOLDER = """
 import asyncio, sys, time, tenure
 from tenure.runtimes.clocks import steady
-url, colour = sys.argv[1:]
+url, form = sys.argv[1:]
 
 def block():
     with tenure.Client(url, operation_timeout=10) as client:
@@ -61,7 +61,7 @@ async def loop():
             print(steady() + lease.remaining(), flush=True)
             await asyncio.sleep(0.01)
 
-block() if colour == "threads" else asyncio.run(loop())
+block() if form == "threads" else asyncio.run(loop())
 """
 """Says again and again until when its lease is certainly its own."""
 
@@ -103,7 +103,7 @@ STOPPED = """
 import asyncio, logging, sys, time, tenure
 from tests.faults.resource import SharedNumbers
 logging.disable()
-url, colour, port, space = sys.argv[1:]
+url, form, port, space = sys.argv[1:]
 numbers = SharedNumbers(int(port), space)
 
 def report(lease):
@@ -148,7 +148,7 @@ async def loop():
                 await asyncio.sleep(0.01)
         print((await lease.release()).name, flush=True)
 
-block() if colour == "threads" else asyncio.run(loop())
+block() if form == "threads" else asyncio.run(loop())
 """
 
 

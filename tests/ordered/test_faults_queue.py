@@ -269,7 +269,7 @@ def test_a_permit_wakes_no_more_than_there_are(ensemble: Ensemble, space: str) -
 QUEUE = """
 import asyncio, sys, threading, tenure
 from tenure.runtimes.clocks import steady
-url, colour = sys.argv[1:]
+url, form = sys.argv[1:]
 mutex = threading.Lock()
 
 def tell(number, token):
@@ -296,7 +296,7 @@ async def loop():
         tasks.append(asyncio.create_task(wait(int(line))))
     await asyncio.gather(*tasks)
 
-block() if colour == "threads" else asyncio.run(loop())
+block() if form == "threads" else asyncio.run(loop())
 """
 
 

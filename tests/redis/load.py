@@ -109,7 +109,7 @@ class Job:
 
 
 class Worker:
-    """One worker, of either colour."""
+    """One worker, in threads or in asyncio."""
 
     def __init__(self, client: AsyncClient, job: Job, resource: Resource, stop: threading.Event) -> None:
         """Prepare to work until `stop` is set."""

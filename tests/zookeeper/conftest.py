@@ -13,7 +13,7 @@ MakeMember = Callable[..., Member]
 
 @pytest.fixture(params=["threads", "asyncio"])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    """Run what follows in either colour."""
+    """Run what follows in threads or in asyncio."""
     with world_of(request.param) as world:
         yield world
 

@@ -1,4 +1,4 @@
-"""Directories in either colour, and what tests do to their sessions."""
+"""Directories for threads or asyncio, and what tests do to their sessions."""
 
 import asyncio
 import threading
