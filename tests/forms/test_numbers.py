@@ -22,9 +22,27 @@ def test_the_release_is_the_version_of_the_package() -> None:
 def test_a_mark_is_read_as_it_was_written() -> None:
     """Whatever follows it; what has no mark is of no form."""
     assert forms.check(f"{forms.mark()}form 9 9.9.9 ", "it") == forms.WRITES
-    assert [forms.check(text, "it") for text in ("", "form", "form x 0.1.0 ", "form 2", "[1]", " form 2 0.2.0 ")] == [
-        0
-    ] * 6
+    assert [forms.check(text, "it") for text in ("", "form", "formal", "[1]", " form 2 0.2.0 ")] == [0] * 5
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "form 2",
+        "form 2 ",
+        "form 2  ",
+        "form x 0.1.0 ",
+        "form \uff12 0.2.0 ",
+        f"form {'9' * 5000} 9.0 ",
+        "form 2 \x1b[31m ",
+    ],
+)
+def test_a_mark_that_cannot_be_read_is_refused(mark: str) -> None:
+    """It is not taken for none, which a client would overwrite; and nothing of it is shown."""
+    with pytest.raises(StoreError, match="it has the number of its form in a way that") as caught:
+        forms.check(mark, "it")
+    assert len(str(caught.value)) < 200
+    assert "\x1b" not in str(caught.value)
 
 
 def test_the_error_says_what_to_do() -> None:

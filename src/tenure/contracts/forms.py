@@ -22,7 +22,8 @@ READS = 1
 READ_SINCE = {1: "0.1.0"}
 """By form: the first release that reads it. It has each form up to READS."""
 
-_MARK = re.compile(r"form (\d+) (\S+) ")
+_BEGIN = "form "
+_MARK = re.compile(_BEGIN + r"([1-9][0-9]{0,8}) ([!-~]{1,40}) ")
 
 
 def mark() -> str:
@@ -31,20 +32,27 @@ def mark() -> str:
 
 
 def check(kept: str, where: str) -> int:
-    """Return the form that a text begins with as its mark; 0 without a mark. Raises StoreError if the form is later.
+    """Return the form that a text begins with as its mark; 0 without a mark.
+
+    Raises StoreError if the form is later, or if a mark cannot be read: nobody may take it for none and overwrite it.
 
     `where` is what has the mark: a store by its title, a value by its name; without secrets.
     """
+    if not kept.startswith(_BEGIN):
+        return 0
     found = _MARK.match(kept)
     if found is None:
-        return 0
+        raise StoreError(
+            f"{where} has the number of its form in a way that Tenure {RELEASE} cannot read: upgrade this program, or "
+            "give it a store or a prefix of its own"
+        )
     form = int(found[1])
     if form > READS:
         raise later(form, found[2], where)
     return form
 
 
-def later(form: int, needed: str, where: str) -> StoreError:
+def later(form: int | str, needed: str, where: str) -> StoreError:
     """Return the error of a client that has met a later form, which the release `needed` reads."""
     reads = "form 1" if READS == 1 else f"forms 1 to {READS}"
     return StoreError(

@@ -58,7 +58,7 @@ def to_store_error(place: str, error: PgServerError) -> StoreError:
     said = f"the PostgreSQL server at {place} answered: {error} ({error.state})"
     if error.state == LATER:
         _, form, needed = str(error).split()[:3]
-        return forms.later(int(form), needed, f"the table of locks at {place}")
+        return forms.later(form, needed, f"the table of locks at {place}")
     if error.state in LASTING:
         return StoreError(f"{said}; {LASTING[error.state]}")
     if error.state.startswith(SESSION_ENDED):

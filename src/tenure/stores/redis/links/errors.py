@@ -66,7 +66,7 @@ def to_store_error(address: RedisAddress, error: ReplyError) -> StoreError:
     text = str(error)
     if error.code == LATER:
         _, form, needed = text.split(" ")[:3]
-        return forms.later(int(form), needed, f"the data of the Redis server at {address}")
+        return forms.later(form, needed, f"the data of the Redis server at {address}")
     if error.code in PASSING:
         kind = OutcomeUnknown if error.code == "UNBLOCKED" else StoreUnavailable
         return kind(f"the Redis server at {address} {PASSING[error.code]} ({text})")

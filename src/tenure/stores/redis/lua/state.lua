@@ -12,11 +12,12 @@ if not run_id then run_id = string.match(seen, ' (.*)$') end -- acquire and rele
 -- The marker, if this server keeps one. A later form is refused here, before anything is written.
 local guarded = guard > 0 and string.sub(run_id, 1, 8) ~= 'durable:'
 local kept = guarded and call('GET', KEYS[1])
-local form, needed, kept_at
+local form, kept_at
 if kept then
-    form, needed, kept_at = string.match(kept, '^form (%d+) (%S+) ()')
-    form = tonumber(form)
-    if form > READS then error({ err = 'FORM ' .. form .. ' ' .. needed }) end
+    local number, needed, at = string.match(kept, '^form (%d+) (%S+) ()')
+    if not number then error({ err = 'WRONGTYPE of the marker' }) end
+    form, kept_at = tonumber(number), at
+    if form > READS then error({ err = 'FORM ' .. number .. ' ' .. needed }) end
 end
 
 local holders
