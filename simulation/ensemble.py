@@ -72,11 +72,6 @@ class Ensemble:
                     self._changed(name)
         return known is not None
 
-    def renew_all(self) -> None:
-        """Renew all sessions, as a new leader does."""
-        for session in self.sessions:
-            self.renew(session)
-
     def expire(self) -> None:
         """End the sessions that were not renewed in time."""
         for session in [each for each, known in self.sessions.items() if known.ends_at <= self._clock()]:

@@ -102,13 +102,6 @@ class SentinelGroup:
         master = self.master()
         return [server for server in self.servers if server.serves and server is not master]
 
-    def kill_master(self) -> RedisServer:
-        """Kill the master, and return it. Sentinels that still handle an earlier death finish that first."""
-        wait_until(self._are_calm, "sentinels that have nothing to do")
-        master = self.master()
-        master.kill()
-        return master
-
     def await_failover(self, old: RedisServer) -> RedisServer:
         """Return the new master once it is not `old`."""
         wait_until(lambda: self._agreed_master() not in {None, old}, "another master")
@@ -181,12 +174,6 @@ class SentinelGroup:
             and len(others) == len(self.sentinels) - 1
             and all(other["flags"] == "sentinel" for other in others)
         )
-
-    def _are_calm(self) -> bool:
-        """Tell whether no sentinel performs or plans a failover: two failovers at once can block one for long."""
-        watching = [sentinel for sentinel in self.sentinels if sentinel.serves]
-        masters = [pairs(sentinel.command("SENTINEL", "MASTER", self.service)) for sentinel in watching]
-        return all(master["flags"] == "master" for master in masters)
 
     def _agreed_master(self) -> RedisServer | None:
         said = {self._master_of(sentinel) for sentinel in self.sentinels if sentinel.serves}

@@ -195,11 +195,6 @@ class ZooKeeperEnsemble:
         follower.kill()
         return follower
 
-    def await_election(self, old: ZooKeeperServer) -> ZooKeeperServer:
-        """Return the new leader once it is not `old`."""
-        wait_until(lambda: self._leading() not in {None, old}, "another leader")
-        return self.leader()
-
     def is_whole(self) -> bool:
         """Tell whether one server leads and all others follow it."""
         return sorted(map(_role, self.servers)) == ["follower"] * (len(self.servers) - 1) + ["leader"]
