@@ -51,5 +51,5 @@ def test_the_error_says_what_to_do() -> None:
         forms.check("form 12 1.4.0 ", "redis://host")
     assert str(caught.value) == (
         "redis://host has form 12, which Tenure 1.4.0 or later reads; this is Tenure "
-        f"{forms.RELEASE}, which reads form 1: upgrade this program, or give it a store or a prefix of its own"
+        f"{forms.RELEASE}, which reads form 1: upgrade this program, or give it a store of its own"
     )

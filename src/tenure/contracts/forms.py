@@ -44,7 +44,7 @@ def check(kept: str, where: str) -> int:
     if found is None:
         raise StoreError(
             f"{where} has the number of its form in a way that Tenure {RELEASE} cannot read: upgrade this program, or "
-            "give it a store or a prefix of its own"
+            "give it a store of its own"
         )
     form = int(found[1])
     if form > READS:
@@ -57,5 +57,5 @@ def later(form: int | str, needed: str, where: str) -> StoreError:
     reads = "form 1" if READS == 1 else f"forms 1 to {READS}"
     return StoreError(
         f"{where} has form {form}, which Tenure {needed} or later reads; this is Tenure {RELEASE}, which reads "
-        f"{reads}: upgrade this program, or give it a store or a prefix of its own"
+        f"{reads}: upgrade this program, or give it a store of its own"
     )
