@@ -37,7 +37,7 @@ demo: $(VENV)/.installed-demo ## see it work (LOG=path: on your own log)
 test: $(VENV)/.installed-dev servers ## run the tests that tell within minutes (PYTEST_ARGS="-k lock": some of them)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m change --junitxml=build/junit-test.xml $(PYTEST_ARGS)
 
-test-all: $(VENV)/.installed-dev servers ## run every test there is, on all Pythons (PART=simulation: a part; PYTEST_ARGS as above)
+test-all: $(VENV)/.installed-dev servers ## run every test there is (PART=simulation: a part; PYTEST_ARGS as above)
 	JOBS=$(JOBS) SEEDS=$(SEEDS) $(BIN)/python -m scripts.test_all $(addprefix --part ,$(PART)) $(PYTEST_ARGS)
 
 test-landing: $(VENV)/.installed-dev servers # what `.ci/run` adds to `make test`
