@@ -21,7 +21,7 @@ SCHEMA = resources.files("tenure.stores.sqlite").joinpath("schema.sql").read_tex
 
 log = logging.getLogger("tenure")
 
-APPLICATION_ID = 0x484F4C44  # "HOLD"
+APPLICATION_ID = 0x54454E55  # "TENU"
 
 IDLE_STATE = codec.dump(NameState())
 
