@@ -57,7 +57,7 @@ COLUMNS = ("tests of", "tests", "seconds", "processor", "budget")
 
 @dataclass
 class Row:
-    """What the tests of one place took."""
+    """The tests of one folder or file: their number, seconds and processor seconds."""
 
     place: str
     tests: int = 0

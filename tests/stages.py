@@ -7,7 +7,8 @@
 | `rotated` | a quarter of them in each `.ci/run`, all in `make test-all` | planted bugs, faults of real servers |
 | `release` | `make test-all` | another server of a kind, TLS, other logins; the tools that the tests use |
 
-A test is of the stage `change`, unless a list here says otherwise. An entry of a list is the beginning of the id of a
+A test is of the stage `change`, unless a list here, the group of servers that it uses, or its conformance check says
+otherwise. An entry of a list is the beginning of the id of a
 test without `tests/`. The quarter is chosen by the hash of the commit: the same commit always gets the same, and a few
 landings run all. The parts are those of `make test-all`.
 """
@@ -114,6 +115,8 @@ ROTATED = (
     "properties/test_stores.py::test_a_store_with_a_wrong_table_is_noticed",
     "properties/test_stores.py::test_a_wrong_script_is_noticed",
     "redis/test_failover.py",
+    "redis/test_quarantine.py::test_all_slots_of_a_cluster_grant_again",
+    "redis/test_quorum_chaos.py",
     "redis/test_faults",
     "redis/test_resharding.py",
     "simulated/test_mutants.py",
@@ -197,10 +200,9 @@ def is_left_out(path: Path, marks: str) -> bool:
 
 
 def stage_of(item: pytest.Item) -> str:
-    """Return the stage of a test: the last one that a list, a mark, a fixture or its check names."""
+    """Return the stage of a test: the last one that a list, a fixture or its check names."""
     path = item.stash[PATH]
     named = {stage for stage, places in LISTED.items() if path.startswith(places)}
-    named |= {stage for stage in STAGES if item.get_closest_marker(stage)}
     named |= {"landing"} if GROUPS.intersection(getattr(item, "fixturenames", ())) else set()
     callspec = getattr(item, "callspec", None)
     check = None if callspec is None else callspec.params.get("check")
@@ -211,7 +213,9 @@ def stage_of(item: pytest.Item) -> str:
 
 def is_of_another_quarter(item: pytest.Item, quarter: int) -> bool:
     """Tell whether a test is a rotated one that does not run in this quarter."""
-    return stage_of(item) == "rotated" and zlib.crc32(item.stash[PATH].encode()) % QUARTERS != quarter
+    return (
+        item.get_closest_marker("rotated") is not None and zlib.crc32(item.stash[PATH].encode()) % QUARTERS != quarter
+    )
 
 
 def command_for(item: pytest.Item) -> str:

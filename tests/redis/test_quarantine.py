@@ -76,7 +76,6 @@ def test_a_quarantine_is_ended_for_everybody(tmp_path: Path) -> None:
             assert after.lock("orders").try_acquire() is None
 
 
-@pytest.mark.rotated
 def test_all_slots_of_a_cluster_grant_again(tmp_path: Path) -> None:
     """Each slot that was used has a quarantine of its own, and all are ended."""
     with (

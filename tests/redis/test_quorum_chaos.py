@@ -55,8 +55,6 @@ from tests.redis.chaos import Nemesis, Node
 from tests.redis.servers import assert_mortal
 from tests.servers import Clock, RedisServer, start_all, stop_all, wait_until
 
-pytestmark = pytest.mark.rotated
-
 SECONDS = float(os.environ.get("TENURE_CHAOS_SECONDS", "0"))
 """For how long the nodes are hurt at least."""
 

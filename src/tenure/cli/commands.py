@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tenure.client import Client
 
 SOURCE = "https://github.com/tenure-locks/tenure"
-"""Where the source of Tenure is."""
+"""The address of the repository of Tenure."""
 
 
 def _client(options: Options) -> "Client":

@@ -28,7 +28,7 @@ _MARK = re.compile(_BEGIN + r"([1-9][0-9]{0,8}) ([!-~]{1,40}) ")
 
 def mark() -> str:
     """Return the mark of what this release writes. It is ASCII, and begins what it marks."""
-    return f"form {WRITES} {READ_SINCE[WRITES]} "
+    return f"{_BEGIN}{WRITES} {READ_SINCE[WRITES]} "
 
 
 def check(kept: str, where: str) -> int:
