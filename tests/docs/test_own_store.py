@@ -1,0 +1,29 @@
+"""The programs of docs/own-store.md run, and their tables keep the guarantees."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenure.stores.rows import row_source
+from tenure_testing.conformance import CHECKS, run_check
+from tests.docs.test_readme import ROOT
+
+PROGRAMS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "own-store.md").read_text("utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize(("number", "table"), [(0, "DictTable"), (1, "SqliteTable")])
+def test_tables_of_the_page_are_stores(
+    number: int, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each program prints a token, and its table passes the first checks of each kind."""
+    monkeypatch.chdir(tmp_path)
+    space: dict[str, Any] = {}
+    exec(PROGRAMS[number], space)  # noqa: S102 - our own page
+    assert int(capsys.readouterr().out) > 10**15
+    capabilities = row_source("", space[table]).capabilities
+    firsts = {check.body.__module__: check for check in reversed(CHECKS) if check.applies_to(capabilities, "threads")}
+    assert len(firsts) > 10
+    for check in firsts.values():
+        run_check(check, row_source("the table of the page", space[table]), "threads")
