@@ -1,0 +1,333 @@
+"""A bucket as a table: writes by number, repetitions, servers that are lost, and buckets that would lose locks."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+import tenure
+from tenure.stores.nats import bucket as module
+from tenure.stores.nats.bucket import Bucket
+from tenure.stores.nats.options import deployment_of
+from tenure.stores.rows.contract import Row
+from tenure_testing.conformance.kit import Kit
+from tests.faults.scenes import API_FORMS, client_at, play
+from tests.planting import module_with
+from tests.servers import NatsCluster, NatsServer, Proxy
+
+LONG = 20.0
+Scene = Callable[[Bucket], Awaitable[None]]
+
+
+def run(url: str, scene: Scene, source: Any = module) -> None:  # noqa: ANN401 - a module, maybe with a bug
+    """Run a scene on a bucket."""
+
+    async def main() -> None:
+        bucket = source.Bucket(deployment_of(urlsplit(url)))
+        try:
+            async with asyncio.timeout(2 * LONG):
+                await scene(bucket)
+        finally:
+            await bucket.close()
+
+    asyncio.run(main())
+
+
+def url_of(proxy: Proxy, bucket: str) -> str:
+    """Return where clients connect."""
+    host, port = proxy.address
+    return f"nats://{host}:{port}/{bucket}"
+
+
+@pytest.fixture
+def proxy(nats_server: NatsServer) -> Iterator[Proxy]:
+    """Put a proxy in front of the server."""
+    with Proxy(nats_server.address) as running:
+        yield running
+
+
+async def writes_by_number(bucket: Bucket) -> None:
+    """Of several writes that expect the same version one is done; no version comes again."""
+    assert await bucket.read("lock.a", LONG) == Row()
+    first = await bucket.write("lock.a", b"1", None, LONG)
+    assert await bucket.write("lock.a", b"2", None, LONG) is None
+    done = await asyncio.gather(*(bucket.write("lock.a", b"%d" % each, first, LONG) for each in range(3, 10)))
+    assert [each for each in done if each] == [max(filter(None, done))]
+    row = await bucket.read("lock.a", LONG)
+    assert row.version == max(filter(None, done))
+    assert await bucket.write("lock.a", b"late", first, LONG) is None
+
+
+async def lists_keys(bucket: Bucket) -> None:
+    """Keys come in the order of their bytes, page by page, and those of one kind alone."""
+    names = sorted(f"lock.{each}" for each in ("b", "ba", "bb-1", "c", "B", "b=2F.cut"))
+    for key in [*names, "cell.b"]:
+        await bucket.write(key, b"x", None, LONG)
+    assert await bucket.keys("lock.", "", 100, LONG) == names
+    wanted = [each for each in names if each.startswith("lock.b")]
+    assert await bucket.keys("lock.b", "", 2, LONG) == wanted[:2]
+    assert await bucket.keys("lock.b", wanted[1], 100, LONG) == wanted[2:]
+
+
+@pytest.mark.parametrize("scene", [writes_by_number, lists_keys], ids=lambda scene: scene.__name__)
+def test_a_bucket_is_a_table(scene: Scene, nats_server: NatsServer, tmp_path: Path) -> None:
+    """It keeps the contract of a table."""
+    run(f"{nats_server.url}/{tmp_path.name}", scene)
+
+
+def lost_reply(proxy: Proxy) -> Scene:
+    """Return a scene in which the reply to a write is lost, and the connection with it."""
+
+    async def scene(bucket: Bucket) -> None:
+        first = await bucket.write("lock.a", b"1", None, LONG)
+        proxy.swallow(containing=b"Expected-Last-Subject")
+        second = await bucket.write("lock.a", b"2", first, LONG)
+        row = await bucket.read("lock.a", LONG)
+        assert row == Row(b"2", second)
+
+    return scene
+
+
+def lost_race(proxy: Proxy, url: str) -> Scene:
+    """Return a scene in which the reply to a write is lost that was refused, because another was faster."""
+
+    async def scene(bucket: Bucket) -> None:
+        first = await bucket.write("lock.a", b"1", None, LONG)
+        other = Bucket(deployment_of(urlsplit(url)))
+        assert await other.write("lock.a", b"other", first, LONG)
+        await other.close()
+        proxy.swallow(containing=b"Expected-Last-Subject")
+        with pytest.raises(tenure.OutcomeUnknown):
+            await bucket.write("lock.a", b"2", first, LONG)
+        assert (await bucket.read("lock.a", LONG)).value == b"other"
+
+    return scene
+
+
+def test_a_write_whose_reply_was_lost_is_found_done(proxy: Proxy, tmp_path: Path) -> None:
+    """It is sent again, refused, and found in the row."""
+    run(url_of(proxy, tmp_path.name), lost_reply(proxy))
+
+
+def test_a_write_that_another_overtook_is_not_said_to_be_done(
+    proxy: Proxy, nats_server: NatsServer, tmp_path: Path
+) -> None:
+    """When the row is not as it was written, nobody knows whether it ever was."""
+    run(url_of(proxy, tmp_path.name), lost_race(proxy, f"{nats_server.url}/{tmp_path.name}"))
+
+
+async def stale_read(bucket: Bucket) -> None:
+    """Refuse the answer of a server that led the stream before: it is what was then."""
+    first = await bucket.write("lock.a", b"1", None, LONG)
+    call: Any = bucket._call
+    old = await call(f"STREAM.MSG.GET.{bucket._stream}", {"last_by_subj": f"{bucket._subjects}lock.a"}, LONG)
+    second = await bucket.write("lock.a", b"2", first, LONG)
+    replies = [old]
+
+    async def answers(*asked: Any) -> Any:  # noqa: ANN401
+        return replies.pop() if replies else await call(*asked)
+
+    setattr(bucket, "_call", answers)  # noqa: B010 - as a type checker sees it, a method
+    with pytest.raises(tenure.StoreUnavailable, match="leads no longer"):
+        await bucket.read("lock.a", LONG)
+    assert await bucket.read("lock.a", LONG) == Row(b"2", second)
+
+
+def test_a_row_that_is_older_than_what_was_seen_is_refused(nats_server: NatsServer, tmp_path: Path) -> None:
+    """Else a holder would be told that its lease is gone."""
+    run(f"{nats_server.url}/{tmp_path.name}", stale_read)
+
+
+PLANTED: dict[str, tuple[str, str, Callable[[Proxy], Scene]]] = {
+    "no condition": (
+        '"Nats-Expected-Last-Subject-Sequence": str(version or 0), ',
+        "",
+        lambda _: writes_by_number,
+    ),
+    "a refusal is success": (
+        "                if sent.times == 1:\n                    return None\n",
+        "",
+        lambda _: writes_by_number,
+    ),
+    "a repeated write that is refused was not done": ("if sent.times == 1:", "if sent.times:", lost_reply),
+    "old rows": ('if message["seq"] < self._newest.get(key, 0):', "if False:", lambda _: stale_read),
+    "keys from the beginning": (" and key > after", "", lambda _: lists_keys),
+}
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_found(bug: str, proxy: Proxy, tmp_path: Path) -> None:
+    """Each is one that a maintainer could bring in; a scene fails."""
+    right, wrong, scene = PLANTED[bug]
+    changed = module_with(module, (right, wrong))
+    with pytest.raises((AssertionError, ValueError, tenure.OutcomeUnknown, pytest.fail.Exception)):
+        run(url_of(proxy, tmp_path.name), scene(proxy), changed)
+
+
+def test_a_row_that_a_tool_removed_begins_anew(nats_server: NatsServer, tmp_path: Path) -> None:
+    """`nats kv del` leaves a mark; the next grant has a larger token."""
+    url = f"{nats_server.url}/{tmp_path.name}"
+    with tenure.Client(url) as client:
+        with client.lock("a") as lease:
+            before = lease.token
+        nats_server.ask(f"$KV.{tmp_path.name}.lock.a")
+        with tenure.Client(url) as other, other.lock("a") as lease:
+            assert lease.token > before
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "memory": ({"storage": "memory"}, "it is kept in memory"),
+    "ends": ({"storage": "file", "max_age": 3600 * 10**9}, "its rows end by themselves"),
+    "drops": ({"storage": "file", "max_bytes": 10**6, "discard": "old"}, "it drops the oldest rows"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bucket_that_would_lose_locks_is_refused(kind: str, nats_server: NatsServer, tmp_path: Path) -> None:
+    """Its configuration is looked at when a client opens it."""
+    config, flaw = BAD[kind]
+    stream = f"KV_{tmp_path.name}"
+    made = nats_server.ask(
+        f"$JS.API.STREAM.CREATE.{stream}", {"name": stream, "subjects": [f"$KV.{tmp_path.name}.>"], **config}
+    )
+    assert "error" not in made
+    with tenure.Client(f"{nats_server.url}/{tmp_path.name}") as client, pytest.raises(tenure.StoreError, match=flaw):
+        client.lock("a").try_acquire()
+
+
+@pytest.mark.parametrize("form", API_FORMS)
+def test_what_cannot_be_reached_or_entered_says_so(form: str, tmp_path: Path) -> None:
+    """Nobody listens; the login is wrong; JetStream is off. No error has the password."""
+
+    async def scene(kit: Kit) -> None:
+        for url, says in ((server.url_for("anna:wr0ng"), "the login is refused"), (nobody, "cannot be reached")):
+            client = client_at(kit, url, retry_for=0)
+            said = ""
+            while says not in said:  # a server that refuses a login may reset the connection before it is heard
+                with pytest.raises(tenure.StoreError) as failure:
+                    await client.lock("a").try_acquire()
+                said = str(failure.value)
+                assert "wr0ng" not in said + repr(client)
+                assert says in said or "reset" in said
+
+    with NatsServer(tmp_path / "n", options=["--user", "anna", "--pass", "a-secret"]) as server:
+        with NatsServer(tmp_path / "gone") as gone:
+            nobody = gone.url
+        play(form, server.url_for("anna:a-secret"), scene)
+
+
+@pytest.mark.parametrize("form", API_FORMS)
+def test_a_server_that_was_killed_keeps_what_was_held(form: str, nats_server: NatsServer) -> None:
+    """A holder goes on after the restart, and a waiter is served."""
+
+    async def scene(kit: Kit) -> None:
+        holder, waiter = client_at(kit, nats_server.url), client_at(kit, nats_server.url)
+        lease = await holder.lock("a", ttl=20).acquire()
+        nats_server.kill()
+        nats_server.start()
+        assert await waiter.lock("a").try_acquire() is None
+        assert await lease.release() is tenure.Outcome.RELEASED
+        second = await waiter.lock("a", timeout=LONG).acquire()
+        assert second.token > lease.token
+
+    play(form, nats_server.url, scene)
+
+
+@pytest.mark.parametrize("harm", ["kill", "pause"])
+def test_no_update_is_lost_when_the_leader_is(harm: str, nats_cluster: NatsCluster, tmp_path: Path) -> None:
+    """Clients add under a lock, while the server that leads the stream is killed, or stands still."""
+    url = f"{nats_cluster.url}/{tmp_path.name}"
+    tokens, inside, failed = list[int](), threading.Lock(), list[BaseException]()
+    enough = threading.Event()
+
+    def work() -> None:
+        try:
+            with tenure.Client(url, operation_timeout=60.0) as client:
+                while not enough.is_set():
+                    with client.lock("a", ttl=60, timeout=LONG * 3) as lease:
+                        assert inside.acquire(blocking=False)
+                        tokens.append(lease.token)
+                        inside.release()
+        except BaseException as error:
+            failed.append(error)
+            raise
+
+    def await_tokens(number: int) -> None:
+        wanted = len(tokens) + number
+        while len(tokens) < wanted and not failed:
+            enough.wait(0.02)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    await_tokens(20)
+    leader = nats_cluster.leader(tmp_path.name)
+    getattr(leader, harm)()
+    await_tokens(20)
+    nats_cluster.mend()
+    await_tokens(20)
+    enough.set()
+    for thread in threads:
+        thread.join(LONG * 3)
+    assert not failed
+    assert not any(thread.is_alive() for thread in threads)
+    assert tokens == sorted(set(tokens))
+
+
+FORKED = """
+import os, sys, tenure
+client = tenure.Client(sys.argv[1])
+with client.lock("a") as lease:
+    pid = os.fork()
+    if pid == 0:
+        with client.lock("b", timeout=20):
+            print("child locks", client.lock("a").try_acquire(), flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    lease.check()
+print(lease.release().name)
+client.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_has_a_connection_of_its_own(nats_server: NatsServer, tmp_path: Path) -> None:
+    """The loop of the parent does not run in it, and its connection stays the parent's."""
+    command = [sys.executable, "-W", "error", "-c", FORKED, f"{nats_server.url}/{tmp_path.name}"]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (said.stdout.splitlines(), said.stderr, said.returncode) == (["child locks None", "RELEASED"], "", 0)
+
+
+def test_close_ends_the_loop_and_its_thread(nats_server: NatsServer, tmp_path: Path) -> None:
+    """Nothing of a client is left."""
+    before = set(threading.enumerate())
+    with tenure.Client(f"{nats_server.url}/{tmp_path.name}") as client, client.lock("a"):
+        assert set(threading.enumerate()) > before
+    assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("nats://host/a.b", "letters, digits, - and _ only"),
+        ("nats://host?replicas=2", "must be 1, 3 or 5"),
+        ("nats://host?replica=3", "did you mean replicas"),
+        ("nats://host?ssl_ca_certs=/x", "write natss:// instead of nats://"),
+        ("natss://host?ssl_ca_certs=/not/there", "cannot be loaded"),
+        ("nats://anna:secret@host?credentials=/x", "give one of them"),
+        ("nats://host?credentials=/not/there", "is not there"),
+        ("nats:host", "two slashes"),
+    ],
+)
+def test_a_url_that_is_wrong_says_what_is_right(url: str, says: str) -> None:
+    """Nothing of the URL is repeated that may be a password."""
+    with pytest.raises(tenure.UsageError, match=says) as failure:
+        tenure.Client(url)
+    assert "secret" not in str(failure.value)
