@@ -1,0 +1,118 @@
+"""A table of rows in a bucket: an object a row, written if it has its ETag still (If-Match), or if it is not there.
+
+The versions of a row are what the bucket compares: an ETag, in Google's a generation. No two values of a row are alike,
+so an ETag that is a digest of the value does not come again.
+"""
+
+import asyncio
+import os
+import re
+from typing import Any
+
+import obstore
+from obstore import exceptions
+
+from tenure.errors import StoreError, StoreUnavailable
+from tenure.stores.rows import Row
+
+REFUSED = (exceptions.AlreadyExistsError, exceptions.PreconditionError)
+
+HOPELESS = (
+    exceptions.PermissionDeniedError,
+    exceptions.UnauthenticatedError,
+    exceptions.InvalidPathError,
+    exceptions.NotSupportedError,
+)
+"""The errors after which no repetition helps."""
+
+LONGEST = 200
+"""How many characters a part of a path has at most."""
+
+JOINT = "+/"
+"""What is between two parts of a long key. No key contains it, so a part has no name that is a whole key's, too."""
+
+_used_by: list[int] = []
+"""The process that has sent requests. Its threads, in which obstore works, do not exist in a forked child."""
+
+
+class ObjectTable:
+    """The rows of a bucket."""
+
+    def __init__(self, bucket: Any, title: str) -> None:  # noqa: ANN401 - any of the stores of obstore
+        """Use a bucket of obstore."""
+        self._bucket = bucket
+        self._title = title
+
+    async def read(self, key: str, timeout: float) -> Row:
+        """Return a row; `Row()` if there is none."""
+        try:
+            async with asyncio.timeout(timeout):
+                self._begin()
+                found = await obstore.get_async(self._bucket, _path(key))
+                return Row(bytes(await found.bytes_async()), _version(found.meta))
+        except FileNotFoundError:
+            return Row()
+        except exceptions.BaseError as error:
+            raise self._error(error, StoreUnavailable) from None
+
+    async def write(self, key: str, value: bytes, version: Any, timeout: float) -> Any:  # noqa: ANN401
+        """Write a row if it has this version still; return its new version, or None."""
+        try:
+            async with asyncio.timeout(timeout):
+                self._begin()
+                mode: Any = "create" if version is None else version
+                done = await obstore.put_async(self._bucket, _path(key), value, mode=mode, use_multipart=False)
+                return _version(done)
+        except REFUSED:
+            return None
+        except FileNotFoundError:
+            raise StoreError(f"{self._title} is not there: make the bucket") from None
+        except HOPELESS as error:
+            raise self._error(error, StoreError) from None
+
+    async def keys(self, prefix: str, after: str, most: int, timeout: float) -> list[str]:
+        """Return up to `most` keys that begin with `prefix` and follow `after`, in the order of their bytes."""
+        found: list[str] = []
+        try:
+            async with asyncio.timeout(timeout):
+                self._begin()
+                start = _path(max(prefix[:-1], after))
+                pages: Any = obstore.list(self._bucket, offset=start, chunk_size=most)  # pyright: ignore[reportUnknownMemberType]
+                async for page in pages:
+                    keys = [each["path"].replace(JOINT, "") for each in page]
+                    found += [key for key in keys if key.startswith(prefix)]
+                    if len(found) >= most or keys[-1] > f"{prefix}\x7f":
+                        break
+        except exceptions.BaseError as error:
+            raise self._error(error, StoreUnavailable) from None
+        return sorted(found)[:most]
+
+    async def close(self) -> None:
+        """Do nothing: obstore keeps its connections for the next table."""
+
+    def _begin(self) -> None:
+        """Refuse to wait in a forked child for threads that it does not have."""
+        if not _used_by:
+            _used_by.append(os.getpid())
+        elif _used_by[0] != os.getpid():
+            raise StoreError(
+                f"{self._title} cannot be used by a process that was forked from one that has used a bucket: start "
+                "processes by `spawn`, or use the first client after the fork."
+            )
+
+    def _error(self, error: Exception, kind: type[StoreError]) -> StoreError:
+        """Translate an error. Its text may contain a signature, so no more than the status is told."""
+        kind = StoreError if isinstance(error, HOPELESS) else kind
+        status = re.search(r"status code: (\d{3})", str(error))
+        why = f"HTTP {status[1]}" if status else type(error).__name__
+        return kind(f"a request to {self._title} failed ({why})")
+
+
+def _path(key: str) -> str:
+    """Return the path of a row: some servers take no part of a path that is longer than the name of a file."""
+    return JOINT.join(key[at : at + LONGEST] for at in range(0, len(key), LONGEST)) if len(key) > LONGEST else key
+
+
+def _version(meta: Any) -> dict[str, str]:  # noqa: ANN401
+    """Return what a write compares; obstore takes no field that is None."""
+    return {each: meta[each] for each in ("e_tag", "version") if meta[each] is not None}

@@ -1,0 +1,1 @@
+"""Tests of locks in the buckets of object stores."""
