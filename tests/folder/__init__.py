@@ -1,0 +1,1 @@
+"""Tests of locks in a folder on a shared volume."""
