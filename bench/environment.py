@@ -6,7 +6,7 @@ import sqlite3
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.redis import apart
+from bench.peers import apart
 from tests.servers.redis import find_program
 from tests.servers.redis import version as server_version
 

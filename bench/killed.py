@@ -2,138 +2,94 @@
 
 The store ends the lease one ttl after its last renewal, so the waiter cannot be granted sooner, and should not be
 granted much later. A lock of the kernel ends with the process. That is the earliest possible time on one machine.
+The remaining time of the lease is asked for right after the kill, and counted from the start of this request. So a
+wake-up looks later by the duration of the request.
 """
 
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from statistics import median
 
-from bench.contenders import (
-    FILELOCK,
-    MEANINGS,
-    NAME,
-    SQLITE_ASYNCIO,
-    SQLITE_THREADS,
-    Handle,
-    clock,
-    file_lock,
-    sqlite_asyncio,
-    sqlite_threads,
-    sqlite_url,
-)
-from bench.harness import Bound, Report, Row, Size, duration, interleave
+from bench.contenders import FILELOCK, NAME, Opened, Want, clock, opened
+from bench.harness import Case, Column, Limit, Report, Round, Size, duration, interleave, middle
+from bench.servers import Place
 from bench.workers import Worker
+from bench.workload import Bench, Workload
 from tenure import Client
 
-LIMIT = 50.0
-"""How late the waiter may be granted, in milliseconds after the end of the dead holder's lease."""
+
+def _most(values: list[float]) -> str:
+    return duration(max(values))
 
 
-@dataclass(slots=True)
-class Case:
-    """One kind of waiter, and the kind of holder for which it waits."""
-
-    waiter: Handle
-    holder: Callable[[], AbstractContextManager[Handle]]
-    """Opens the lock in the process of the holder, which is killed."""
-    left: Callable[[], float]
-    """Returns how long the lease of the dead holder still lasts."""
+COLUMNS = (
+    Column("after the kill", "since_kill", middle(duration)),
+    Column("at most", "since_kill", _most),
+    Column("after the lease's end", "since_end", middle(duration)),
+    Column("at most", "since_end", _most),
+)
 
 
-@dataclass(slots=True)
-class Wait:
-    """One wait for a dead holder, in seconds."""
-
-    since_kill: float
-    since_end: float
-    """The wait after the end of the dead holder's lease."""
+def late(label: str, limit: float, pick: Callable[[Sequence[float]], float]) -> Limit:
+    """Bound how late a waiter is granted after the end of the dead holder's lease, in milliseconds."""
+    return Limit(label, limit, figure="since_end", pick=pick, unit=" ms", scale=1e3)
 
 
-def run(size: Size, folder: Path) -> Report:
+def run(workload: Workload, size: Size, folder: Path) -> Report:
     """Kill holders, and report how long their waiters wait."""
     with ExitStack() as stack:
-        waits = kill(_open_all(stack, size, folder), size)
-    report = killed_report("killed", size, waits, MEANINGS)
-    for label in (SQLITE_THREADS, SQLITE_ASYNCIO):
-        late = max(wait.since_end for wait in waits[label]) * 1000
-        report.bounds.append(Bound(f"{label}: granted after the last renewal + ttl, latest", late, LIMIT, " ms"))
-    return report
+        bench = Bench(stack, workload, size, folder)
+        place = bench.places[""]
+        watcher = stack.enter_context(Client(place.url))
+        measures: dict[Case, Callable[[], Round]] = {}
+        for label in bench.labels:
+            waiter = stack.enter_context(opened(bench.store, label, place.url, Want(ttl=size.ttl)))
+            holder = (bench.store, workload.options.get("holders", {}).get(label, label), place.url, Want(ttl=size.ttl))
+            left = partial(_left, watcher, place, bench.contenders[label].key, label)
+            measures[Case(label)] = partial(_kill_one, waiter, holder, left, size.ttl)
+        found = interleave(measures, size.kills)
+    return workload.report(size, found)
 
 
-def _open_all(stack: ExitStack, size: Size, folder: Path) -> dict[str, Case]:
-    enter = stack.enter_context
-    left = partial(lease_left, enter(Client(sqlite_url(folder))))
-    holder = partial(sqlite_threads, folder, size.ttl)
-    return {
-        SQLITE_THREADS: Case(enter(sqlite_threads(folder, size.ttl)), holder, left),
-        SQLITE_ASYNCIO: Case(enter(sqlite_asyncio(folder, size.ttl)), holder, left),
-        FILELOCK: Case(enter(file_lock(folder)), partial(file_lock, folder), lambda: 0.0),
-    }
-
-
-def lease_left(watcher: Client) -> float:
-    """Return how many seconds the lease of the name still lasts, by the store's clock."""
+def _left(watcher: Client, place: Place, key: str, label: str) -> float:
+    """Return how many seconds the lease of the name, or the key of a peer, still lasts, by the store's clock."""
+    if key:
+        milliseconds = place.servers[0].command("PTTL", key)
+        return float(milliseconds) / 1000
+    if label == FILELOCK:
+        return 0.0
     return max((holder.expires_in for holder in watcher.inspect(NAME).holders), default=0.0)
 
 
-def kill(cases: Mapping[str, Case], size: Size) -> dict[str, list[Wait]]:
-    """Kill the holders of all contenders in turns, and return the waits."""
-    return interleave({label: partial(_kill_one, case, size.ttl) for label, case in cases.items()}, size.kills)
+def _kill_one(waiter: Opened, holder: tuple[object, ...], left: Callable[[], float], ttl: float) -> Round:
+    at = ends_at = 0.0
 
-
-def _kill_one(case: Case, ttl: float) -> Wait:
-    with Worker(hold, case.holder) as holder:
-        holder.answer()
-        killing = Killing(holder, ttl * random.uniform(0.5, 0.9), case.left)
-        killing.start()
-        got = case.waiter.acquire()
-        case.waiter.release()
-        killing.join()
-    return Wait(got - killing.at, got - killing.lease_ends_at)
-
-
-def killed_report(name: str, size: Size, waits: Mapping[str, Sequence[Wait]], meanings: Mapping[str, str]) -> Report:
-    """Report on waits for dead holders."""
-    columns = ["after the kill", "at most", "after the lease's end", "at most"]
-    report = Report(name, f"a holder with ttl {size.ttl:g} s is killed: the time until the waiter is granted", columns)
-    for label, found in waits.items():
-        kills, ends = [wait.since_kill for wait in found], [wait.since_end for wait in found]
-        cells = [duration(pick(values)) for values in (kills, ends) for pick in (median, max)]
-        report.rows.append(Row(label, cells, meanings[label], {"since_kill": kills, "since_end": ends}))
-    return report
-
-
-class Killing(threading.Thread):
-    """Kills a holder after a while, in a thread of its own."""
-
-    def __init__(self, holder: Worker, after: float, left: Callable[[], float]) -> None:
-        """Prepare to kill the holder, and to query how long its lease still lasts."""
-        super().__init__(daemon=True)
-        self.at = 0.0
-        self.lease_ends_at = 0.0
-        self._holder = holder
-        self._after = after
-        self._left = left
-
-    def run(self) -> None:
-        """Wait, kill the holder, and query its lease."""
-        time.sleep(self._after)
-        self.at = clock()
-        self._holder.kill()
+    def kill() -> None:
+        nonlocal at, ends_at
+        time.sleep(ttl * random.uniform(0.5, 0.9))
+        at = clock()
+        process.kill()
         asked = clock()
-        self.lease_ends_at = asked + self._left()
+        ends_at = asked + left()
+
+    with Worker(hold, *holder) as process:
+        process.answer()
+        killing = threading.Thread(target=kill, daemon=True)
+        killing.start()
+        got = waiter.acquire()
+        waiter.release()
+        killing.join()
+    return {"since_kill": got - at, "since_end": got - ends_at}
 
 
-def hold(line: Connection, opener: Callable[[], AbstractContextManager[Handle]]) -> None:
+def hold(line: Connection, store: str, label: str, url: str, want: Want) -> None:
     """Hold the lock until the process is killed; a lock with renewal is renewed meanwhile."""
-    with opener() as handle:
-        handle.acquire()
+    with opened(store, label, url, want) as contender:
+        contender.acquire()
         line.send("held")
         line.recv()

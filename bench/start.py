@@ -5,25 +5,19 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from bench.harness import Bound, Report, Row, Size, duration, interleave, spread
-
-IMPORT_LIMIT = 60.0
-COMMAND_LIMIT = 200.0
-"""Milliseconds."""
+from bench.harness import Case, Column, Report, Round, Size, duration, interleave, limits, middle
+from bench.workload import Workload
 
 BARE, IMPORT, COMMAND = "bare Python", "import tenure", "tenure run x -- true"
-
+ONE_LOCK = "import tenure\nwith tenure.Client().lock('x'): pass"
 PROCESSES: dict[str, tuple[Sequence[str], str]] = {
     BARE: ((sys.executable, "-c", "pass"), "floor: the interpreter alone"),
     IMPORT: ((sys.executable, "-c", "import tenure"), "tenure, and nothing done with it"),
-    "a client and a lock": (
-        (sys.executable, "-c", "import tenure\nwith tenure.Client().lock('x'): pass"),
-        "a lease in the lock file of the user",
-    ),
+    "a client and a lock": ((sys.executable, "-c", ONE_LOCK), "a lease in the lock file of the user"),
     "import asyncio": ((sys.executable, "-c", "import asyncio"), "for comparison: a module of the standard library"),
     "import redis": ((sys.executable, "-c", "import redis"), "for comparison: the client library of Redis"),
     COMMAND: (
@@ -32,33 +26,29 @@ PROCESSES: dict[str, tuple[Sequence[str], str]] = {
     ),
     "flock x true": (("flock", "x", "true"), "a program in C, which locks a file of this machine"),
 }
+COLUMNS = (
+    Column("median", "seconds", middle(duration)),
+    Column("min..max", "seconds", limits(duration)),
+    Column("beyond bare Python", "beyond", middle(duration)),
+)
 
 
-def run(size: Size, folder: Path) -> Report:
+def run(workload: Workload, size: Size, folder: Path) -> Report:
     """Compare the durations of whole processes."""
-    present = {label: one for label, one in PROCESSES.items() if shutil.which(one[0][0])}
     environment = os.environ | {"HOME": str(folder), "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as for an installed package, whose modules are compiled
-    contenders: dict[str, Callable[[], float]] = {
-        label: partial(_seconds_of, command, environment, folder) for label, (command, _meaning) in present.items()
+    measures = {
+        Case(label): partial(_seconds_of, command, environment, folder)
+        for label, (command, _) in PROCESSES.items()
+        if shutil.which(command[0])
     }
-    interleave(contenders, 1)  # compiles the modules, and makes the lock file
-    seconds = interleave(contenders, 3 * size.pair_rounds)
-    report = Report("start", "the start of a process, to its end", ["median", "min..max", "beyond bare Python"])
-    beyond = {
-        label: spread(one - bare for one, bare in zip(found, seconds[BARE], strict=True)).median
-        for label, found in seconds.items()
+    interleave(measures, 1)  # compiles the modules, and makes the lock file
+    seconds = interleave(measures, size.pair_rounds)
+    found: dict[Case, list[Round]] = {
+        case: [{"seconds": one, "beyond": one - bare} for one, bare in zip(rounds, seconds[Case(BARE)], strict=True)]
+        for case, rounds in seconds.items()
     }
-    for label, found in seconds.items():
-        over = spread(found)
-        cells = [duration(over.median), f"{duration(over.low)}..{duration(over.high)}", duration(beyond[label])]
-        report.rows.append(Row(label, cells, present[label][1], {"seconds": found}))
-    command = spread(seconds[COMMAND]).median
-    report.bounds = [
-        Bound(f"{IMPORT}, beyond bare Python", beyond[IMPORT] * 1e3, IMPORT_LIMIT, " ms"),
-        Bound(COMMAND, command * 1e3, COMMAND_LIMIT, " ms"),
-    ]
-    return report
+    return workload.report(size, found, {label: meaning for label, (_, meaning) in PROCESSES.items()})
 
 
 def _seconds_of(command: Sequence[str], environment: dict[str, str], folder: Path) -> float:

@@ -16,7 +16,7 @@ import select
 import shutil
 import subprocess
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -174,10 +174,3 @@ def started(built: Built, address: tuple[str, int], contenders: int) -> Generato
             yield Program(process, process.stdout, process.stdin)
         finally:
             process.kill()
-
-
-@contextmanager
-def started_all(peers: Sequence[Built], address: tuple[str, int], contenders: int) -> Generator[dict[str, Program]]:
-    """Start the programs of all peers that could be built, each with so many contenders, and end them."""
-    with ExitStack() as stack:
-        yield {peer.label: stack.enter_context(started(peer, address, contenders)) for peer in peers if peer.command}

@@ -1,15 +1,12 @@
 """Peers in Java and Go: a benchmark talks to their programs, and leaves out those that this machine cannot build."""
 
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bench.ensembles import hot, pair
-from bench.ensembles.contenders import ASYNCIO, FLOORS, KAZOO, KAZOO_AGAIN, THREADS
-from bench.ensembles.servers import ETCD, ONE, ZOOKEEPER, Case
+from bench.contenders import PEER_PROGRAMS
 from bench.peers import programs
 from bench.peers.programs import (
     CURATOR,
@@ -19,9 +16,8 @@ from bench.peers.programs import (
     build,
     build_all,
     started,
-    started_all,
 )
-from bench.redis.contenders import PROGRAMS
+from bench.servers import REDIS
 from tests.servers import EtcdServer, RedisServer
 
 PROGRAM = """
@@ -70,13 +66,6 @@ def test_a_program_that_does_not_reply_is_told(tmp_path: Path, monkeypatch: pyte
             running.pair(10)
 
 
-def test_only_what_was_built_is_started(tmp_path: Path) -> None:
-    """Each under its label."""
-    lacking = Built("lacking", "a program", tmp_path, notes=["lacking is left out"])
-    with started_all([program(tmp_path), lacking], ("127.0.0.1", 1), 2) as running:
-        assert {label: each.hot(3) for label, each in running.items()} == {"peer": (1, [3, 3])}
-
-
 @pytest.mark.parametrize("label", RECIPES)
 def test_a_peer_without_its_tools_is_left_out(label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one sentence, which names the tools; nothing is built."""
@@ -103,7 +92,7 @@ def test_the_mutex_of_go_is_measured(etcd_server: EtcdServer, tmp_path: Path) ->
     measure(GO, etcd_server.address, tmp_path)
 
 
-@pytest.mark.parametrize("label", PROGRAMS)
+@pytest.mark.parametrize("label", PEER_PROGRAMS[REDIS])
 def test_locks_of_redis_in_other_languages_are_measured(label: str, redis_server: RedisServer, tmp_path: Path) -> None:
     """Their contenders share one client, and no two hold the lock; without Go or Maven, a note says so."""
     measure(label, redis_server.address, tmp_path)
@@ -122,26 +111,3 @@ def measure(label: str, address: tuple[str, int], folder: Path) -> None:
         overlaps, grants = running.hot(0.5)
         assert overlaps == 0
         assert len(grants) == 3
-
-
-def rounds(rates: Mapping[str, float]) -> dict[Case, list[hot.Round]]:
-    """Return one round of each contender."""
-    return {Case(label, ONE): [hot.Round(rate, 1.0, 0)] for label, rate in rates.items()}
-
-
-@pytest.mark.parametrize(("rate", "kept"), [(1000.0, True), (999.0, False)])
-def test_threads_must_be_ten_times_as_fast_as_a_peer(rate: float, *, kept: bool) -> None:
-    """Within a round."""
-    assert hot.bound(ONE, CURATOR, rounds({hot.HOT: rate, CURATOR: 100.0})).kept is kept
-
-
-@pytest.mark.parametrize(
-    ("kind", "seconds", "kept"),
-    [(ZOOKEEPER, 1.2, True), (ZOOKEEPER, 1.3, False), (ETCD, 1.5, True), (ETCD, 1.6, False)],
-)
-def test_a_pair_must_be_near_its_floor(kind: str, seconds: float, *, kept: bool) -> None:
-    """In both forms of the API, with a limit of its own for each kind of servers."""
-    for label in (THREADS, ASYNCIO):
-        times = {label: seconds, FLOORS[kind]: 1.0, KAZOO: 2.0, KAZOO_AGAIN: 3.0}
-        found = {Case(each, ONE): [pair.Round(value, 0.0, 0.0)] for each, value in times.items()}
-        assert pair.over_floor(kind, Case(label, ONE), found).kept is kept

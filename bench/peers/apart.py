@@ -1,7 +1,7 @@
 """Peers with conflicting requirements. Each has a folder of its own, from which only its processes import.
 
 The package of redlock-ng is called `redlock`, like that of redlock-py, and needs an older redis-py than the measured
-one; aioredlock needs an abandoned aioredis. `python -m bench.redis.apart` installs them. A benchmark installs nothing:
+one; aioredlock needs an abandoned aioredis. `python -m bench.peers.apart` installs them. A benchmark installs nothing:
 it leaves out missing peers, and reports that.
 """
 
@@ -36,7 +36,7 @@ def is_there(peer: str) -> bool:
 
 def lacking(peer: str) -> str:
     """Return a note that a peer is not installed, and what installs it."""
-    return f"{peer} is left out: it needs a folder of its own, which `python -m bench.redis.apart` makes if it can"
+    return f"{peer} is left out: it needs a folder of its own, which `python -m bench.peers.apart` makes if it can"
 
 
 def versions() -> list[str]:

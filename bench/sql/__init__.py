@@ -1,1 +1,0 @@
-"""Benchmarks of the stores in SQL databases and memcached, beside other locks there. Each starts its own server."""
