@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import tenure
-from tenure.cli.app import run_app
+from tenure.cli import run_app
 
 TEST_TIMEOUT = 60.0
 """The longest that a test waits for anything, in seconds."""

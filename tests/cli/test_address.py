@@ -1,12 +1,13 @@
 """Where the URL of the store comes from, and that a password goes nowhere unasked."""
 
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import tenure
-from tenure.cli.address import Address, find_address, without_password
+from tenure.cli.commands import Address, find_address, without_password
 from tenure.errors import UsageError
 from tests.cli.conftest import Command, Done
 
@@ -36,9 +37,13 @@ def test_a_url_without_its_passwords(url: str, bare: str) -> None:
 def test_a_command_is_given_no_password_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by --url, and not from our own environment; asked for, it gets the whole URL."""
     monkeypatch.setenv("TENURE_URL", "redis://:inherited@host")
-    assert find_address(None, None).environment(pass_url=False) == {"TENURE_URL": "redis://host"}
-    assert find_address(None, None).environment(pass_url=True) == {"TENURE_URL": "redis://:inherited@host"}
-    given = find_address("redis://:given@host", None)
+    assert find_address(Namespace(url=None, url_file=None)).environment(pass_url=False) == {
+        "TENURE_URL": "redis://host"
+    }
+    assert find_address(Namespace(url=None, url_file=None)).environment(pass_url=True) == {
+        "TENURE_URL": "redis://:inherited@host"
+    }
+    given = find_address(Namespace(url="redis://:given@host", url_file=None))
     assert given.environment(pass_url=False) == {"TENURE_URL": "redis://host"}
     assert Address(None).environment(pass_url=True) == {}
 
@@ -115,4 +120,4 @@ def test_a_file_without_a_url_is_told(here: Here, tmp_path: Path, content: str |
 def test_two_stores_are_a_contradiction() -> None:
     """Nobody guesses which one was meant."""
     with pytest.raises(UsageError, match="contradict"):
-        find_address("redis://host", Path("url"))
+        find_address(Namespace(url="redis://host", url_file=Path("url")))

@@ -141,6 +141,7 @@ def test_a_command_does_not_import_asyncio(arguments: tuple[str, ...], bare: Bar
             "--unfair is not available: this store",
         ),
         (("schema", "oracle"), "'oracle' is none of postgresql, mysql, sqlite."),
+        (("mcp", "redis://me:hidden@host"), "pip install 'tenure[mcp]'"),
         (("schema", "postgresql://me:hidden@host/base"), "(a URL) is none of postgresql, mysql, sqlite."),
     ],
 )

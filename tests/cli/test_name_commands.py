@@ -6,15 +6,16 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import pytest
 
 import tenure
-from tenure.cli.app import run_app
-from tenure.cli.diagnostics import seconds
-from tenure.cli.name_commands import list_names, wait_for_name
-from tenure.cli.tables import ROWS
+from tenure.cli import run_app
+from tenure.cli.names import instant, list_names, wait_for_name
+from tenure.cli.output import seconds
+from tenure.cli.screen import ROWS
 from tenure.contracts.messages import HolderView, NameView
 from tenure.escaping import escape
 from tests.cli.conftest import TEST_TIMEOUT, Command, Done, until
@@ -34,7 +35,7 @@ def test_ls_lists_holders_and_waiters(
         row = next(line for line in capsys.readouterr().out.splitlines() if "orders" in line)
         assert "the test" in row
         assert str(lease.token) in row
-        assert row.split()[-1] == "1"
+        assert row.split()[-2:] == ["1", "lock"]
         lease.release()
         waiter.result(TEST_TIMEOUT).release()
 
@@ -101,11 +102,30 @@ def test_a_name_is_one_line_of_a_pipe(here: Here, client: tenure.Client) -> None
         [LONG, "the test", str(lease.token)],
         [r"tab\tand\nline", "the test", str(other.token)],
     ]
-    for _, _, _, held_for, expires_in, waiters in fields:
+    for _, _, _, held_for, expires_in, waiters, _ in fields:
         assert float(held_for) >= 0
         assert 0 < float(expires_in) <= 30
         assert waiters == "0"
     assert here("ls").output == ""
+
+
+def test_ls_says_what_kind_a_name_is(here: Here, client: tenure.Client) -> None:
+    """As far as the store tells it; `show --json` does so, too."""
+    kinds: list[str] = []
+
+    def look() -> None:
+        kinds.extend(f"{line.split()[0]} {line.split()[-1]}" for line in here("ls").output.splitlines())
+
+    client.once("report", key="1")(look)()
+    with (
+        client.lock("a"),
+        client.semaphore("b", 2).acquire(),
+        client.rwlock("c").read(),
+        client.election("d").campaign("http://me"),
+    ):
+        look()
+        assert json.loads(here("show", "b", "--json").output)["kind"] == "semaphore"
+    assert sorted(kinds) == ["a lock", "b semaphore", "c rwlock", "d election", "job:report:1 job"]
 
 
 def test_several_holders_are_one_line_of_a_pipe(here: Here, command: Command, client: tenure.Client) -> None:
@@ -225,7 +245,7 @@ def test_wait_tells_who_held_the_name_all_the_time(here: Here, client: tenure.Cl
     with client.lock("orders"):
         done = here("wait", "orders", "--timeout", "0")
     assert (done.status, done.output) == (75, "")
-    assert done.errors == "tenure: orders is held by the test after 0 s.\n"
+    assert done.errors == "tenure: after 0 s, orders is held by the test.\n"
 
 
 class Scripted:
@@ -256,7 +276,7 @@ def test_wait_for_a_change(
     ends_with: list[int],
 ) -> None:
     """With --change it ends when somebody else holds the name, though it was never seen free."""
-    monkeypatch.setattr("tenure.cli.name_commands.INTERVAL", 0.0)
+    monkeypatch.setattr("tenure.cli.names.INTERVAL", 0.0)
     client = Scripted(held_as(7), held_as(7), held_as(8), NameView("orders", 1, 8))
     assert wait_for_name(cast("tenure.Client", client), "orders", None, change=change, as_json=True) == 0
     assert [holder["token"] for holder in json.loads(capsys.readouterr().out)["holders"]] == ends_with
@@ -264,7 +284,7 @@ def test_wait_for_a_change(
 
 def test_wait_rides_out_a_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that is not up yet: for as long as --timeout says, and then it says what is wrong."""
-    monkeypatch.setattr("tenure.cli.name_commands.INTERVAL", 0.0)
+    monkeypatch.setattr("tenure.cli.names.INTERVAL", 0.0)
     down = tenure.StoreUnavailable("it is down")
     comes = cast("tenure.Client", Scripted(down, down, NameView("orders", 1, 0)))
     assert wait_for_name(comes, "orders", None, change=False, as_json=False) == 0
@@ -276,15 +296,15 @@ def test_wait_rides_out_a_store_that_does_not_answer(monkeypatch: pytest.MonkeyP
 def test_what_a_lock_delay_keeps_is_not_free() -> None:
     """`wait` goes on, and `show` says for how long."""
     blocked = cast("tenure.Client", Scripted(NameView("orders", 1, 7, blocked_for=9.0)))
-    with pytest.raises(tenure.LockTimeout, match=r"is blocked for everyone for 9.0 s by a lock delay after 0 s"):
+    with pytest.raises(tenure.LockTimeout, match=r"after 0 s, orders is blocked for everyone for 9.0 s by"):
         wait_for_name(blocked, "orders", 0, change=True, as_json=False)
 
 
 def test_no_name_of_a_quarantined_store_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """`wait` goes on while the quarantine lasts, and says so if it gives up."""
-    monkeypatch.setattr("tenure.cli.name_commands.INTERVAL", 0.0)
+    monkeypatch.setattr("tenure.cli.names.INTERVAL", 0.0)
     quarantined = NameView("orders", 1, 7, quarantined_for=9.0)
-    with pytest.raises(tenure.LockTimeout, match=r"orders may be held: .* grants nothing for 9.0 s after 0 s"):
+    with pytest.raises(tenure.LockTimeout, match=r"after 0 s, orders may be held: .* grants nothing for another 9.0 s"):
         wait_for_name(cast("tenure.Client", Scripted(quarantined)), "orders", 0, change=True, as_json=False)
     looks = Scripted(quarantined, quarantined, NameView("orders", 1, 7))
     assert wait_for_name(cast("tenure.Client", looks), "orders", None, change=False, as_json=False) == 0
@@ -293,12 +313,12 @@ def test_no_name_of_a_quarantined_store_is_free(monkeypatch: pytest.MonkeyPatch)
 def test_wait_ends_with_a_quarantine_that_nobody_began(monkeypatch: pytest.MonkeyPatch) -> None:
     """To look begins no quarantine: what may have been forgotten is over when it was waited for as long."""
     now = [0.0]
-    monkeypatch.setattr("tenure.cli.name_commands.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("tenure.cli.names.time.monotonic", lambda: now[0])
 
     def sleep(pause: float) -> None:
         now[0] += pause
 
-    monkeypatch.setattr("tenure.cli.name_commands.time.sleep", sleep)
+    monkeypatch.setattr("tenure.cli.names.time.sleep", sleep)
     looks = cast("tenure.Client", Scripted(held_as(7), NameView("orders", 1, 7, quarantined_for=3.0)))
     assert wait_for_name(looks, "orders", None, change=False, as_json=False) == 0
     assert now[0] == 3.5  # one look while it was held
@@ -359,7 +379,7 @@ def test_the_help_of_release_says_what_it_does(here: Here) -> None:
         "`tenure release NAME --force`",
         "`tenure show NAME`",
         "lost at once",
-        "without --force or --token nothing",
+        "nothing is done without --force or --token",
     ):
         assert each in said
 
@@ -422,3 +442,39 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"tenure {tenure.__version__}\n"
     assert run_app([]) == 64
     assert "commands:" in capsys.readouterr().out
+
+
+# -- log ------------------------------------------------------------------------------------------------------
+
+
+def test_log_tells_what_happened(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each grant with its token and its end, and who gave up; for a pipe, for machines, and at an instant."""
+    assert run_app(["log", "orders", "--url", command.url]) == 0
+    assert capsys.readouterr().out == ""
+    with tenure.Client(command.url, owner="a\ttab", record=True) as client, client.lock("orders") as lease:
+        with pytest.raises(tenure.LockTimeout):
+            client.lock("orders").acquire(timeout=0.01)
+        token = lease.token
+    assert run_app(["log", "orders", "--url", command.url]) == 0
+    granted, refused = (line.split("\t") for line in capsys.readouterr().out.splitlines())
+    assert granted[1:4] == ["granted", str(token), "a\\ttab"]
+    assert granted[6:] == ["released"]
+    assert refused[1:4] == ["not granted", "", "a\\ttab"]
+    assert refused[6:] == ["timeout"]
+    assert run_app(["log", "orders", "--json", "--url", command.url]) == 0
+    (first, _) = json.loads(capsys.readouterr().out)
+    assert (first["token"], first["how"]) == (token, "released")
+    for at, shown in ((first["at"], 2), ("2020-01-01T10:05", 1), ("2099-01-01T00:00+01:00", 1)):
+        assert run_app(["log", "orders", "--json", "--at", at, "--url", command.url]) == 0
+        assert len(json.loads(capsys.readouterr().out)) == shown
+    assert run_app(["log", "orders", "--at", "half past ten", "--url", command.url]) == 64
+    assert "is no instant: give a time as 10:05" in capsys.readouterr().err
+
+
+def test_a_time_is_the_last_one_of_that_name() -> None:
+    """Of today, or of yesterday if that is still to come."""
+    now = datetime.now(UTC)
+    for hour in (0, 23):
+        at = instant(f"{hour:02}:59")
+        assert at <= now < at + timedelta(days=1)
+        assert (at.hour, at.minute) == (hour, 59)

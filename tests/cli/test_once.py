@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 import tenure
+from tenure.cli.output import job_fields, story_of
 from tenure.contracts.cells import Cell
 from tenure.core.cells import Change
 from tenure.jobs.once import Once
@@ -149,6 +152,26 @@ def test_a_lost_lease_ends_the_command(command: Command, client: tenure.Client) 
     assert [run.error for run in client.jobs()[0].runs] == ["its lease was lost"]
 
 
+def test_a_command_that_hangs_is_ended(here: Here, client: tenure.Client) -> None:
+    """After --at-most, as if the lease were lost: the attempt has failed."""
+    done = once(here, "--key", "1", "--attempts", "2", "--at-most", "0.5", script="exec sleep 100")
+    assert done.status == 76
+    assert [run.error for run in client.jobs()[0].runs] == ["it ran for longer than --at-most 0.5"]
+
+
+def test_shows_for_how_long_a_job_runs(command: Command, client: tenure.Client) -> None:
+    """And how long it usually takes."""
+    for _ in range(2):
+        client.once("report", window="daily", busy="wait").run(time.sleep, 0.0)
+        client.job("report").repeat()
+    process = command.start("once", "report", "--window", "daily", "-c", "echo ready; read line")
+    assert first_line(process) == "ready"
+    view = client.jobs()[0]
+    fields = job_fields(view)
+    assert (fields[2], fields[4], fields[8]) == ("running", f"{view.running_for:.1f}", "0.0")
+    assert re.fullmatch(r"running for \d+\.\d s, usually 0\.0 s", story_of(view))
+
+
 def test_a_busy_job_refuses_or_is_waited_for(command: Command, here: Here) -> None:
     """--no-wait and a timeout exit with 75, or with the status of -E; without them the others wait until it is done."""
     running = command.start("run", "--done", "migrate 17", "-c", "echo ready; read line; exit 0")
@@ -205,7 +228,7 @@ def test_a_superseded_run_is_not_the_one_that_is_done(here: Here, monkeypatch: p
     monkeypatch.setattr(Once, "finish", late)
     done = once(here)
     assert done.status == 76
-    assert "another attempt had begun" in done.errors
+    assert "and was given up" in done.errors
 
 
 def _another_run(state: dict[str, object], _now: int) -> Change:
@@ -221,7 +244,7 @@ def test_lists_jobs_in_lines_and_json(here: Here) -> None:
     lines = here("jobs").output.splitlines()
     assert len(lines) == 2
     evil, report = (line.split("\t") for line in lines)
-    assert len(evil) == len(report) == 8
+    assert len(evil) == len(report) == 9
     assert (evil[0], evil[1], evil[2], evil[5], evil[7]) == ("evil\\tname\\n", "by key", "done", "own\\ter", "")
     assert (report[0], report[1], report[2], report[7]) == ("report", "3600 s", "failed", "exit status 1")
     assert report[6].startswith("20")

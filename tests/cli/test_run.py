@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import stat
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -141,7 +142,8 @@ def test_who_is_not_granted_it_is_told_by_whom_it_is_held(
         done = here("run", name, *options, "--", "echo", "ran")
         assert (done.status, done.output) == (75, "")
         assert client.inspect(name).waiters == []
-        assert f"held by the test. {advice} `tenure show '{name}'` for how long it will still be held" in done.errors
+        assert "held by the test" in done.errors
+        assert f"{advice} `tenure why '{name}'` for who holds it, who waits" in done.errors
         shown = here("show", name)
     assert shown.output.startswith("holder\tthe test\t")
 
@@ -337,3 +339,111 @@ def test_it_waits_for_no_store_with_no_wait(here: Here) -> None:
         port = listener.getsockname()[1]
     done = here("run", "job", "--no-wait", "--url", f"redis://127.0.0.1:{port}", "--", "true")
     assert (done.status, done.errors.count("\n")) == (69, 1)
+
+
+AWAY = """
+import os, sys, time
+os.setpgid(0, os.getpgid(os.getppid()))  # out of the process group that tenure ends
+print(os.getpid(), flush=True)
+time.sleep(100)
+"""
+"""A command that leaves its process group."""
+
+CALLS = {"run": ("run", "job"), "once": ("once", "job", "--window", "daily"), "run --done": ("run", "--done", "1")}
+
+
+def pids(process: subprocess.Popen[str], count: int) -> list[int]:
+    """Return the process ids in the next lines that a process prints."""
+    return [int(first_line(process)) for _ in range(count)]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_command_ends_with_tenure(command: Command, client: tenure.Client, call: str) -> None:
+    """If tenure is killed, the command and its children are gone before another gets the name."""
+    process = command.start(*CALLS[call], "--ttl", "1", "-c", "echo $$; sleep 100 & echo $!; wait")
+    running = pids(process, 2)
+    process.kill()
+    until(lambda: all(map(is_gone, running)), "the command and its child have ended")
+    assert process.wait(TEST_TIMEOUT) == -signal.SIGKILL
+    until(lambda: not client.names(), "the name is free")
+
+
+def test_a_command_that_left_its_group_ends_with_tenure(command: Command) -> None:
+    """On Linux the kernel kills it."""
+    process = command.start("run", "job", "--", sys.executable, "-c", AWAY)
+    running = pids(process, 1)
+    process.kill()
+    until(lambda: is_gone(running[0]), "the command has ended")
+
+
+GROUP, MOVED, DAEMON = (
+    "sleep 100 & echo $!; exec sleep 100",
+    f"exec {sys.executable} -c '{AWAY}'",
+    "sleep 100 & echo $!",
+)
+
+PLANTED = {
+    "no watcher": ("child.WATCH = 'read -r end'", GROUP, False),
+    "a watcher of the command alone": ("child.WATCH = child.WATCH.replace('-$1', '$1')", GROUP, False),
+    "the kernel is not asked": ("launcher.PR_SET_PDEATHSIG = 2", MOVED, False),
+    "the end of the command is not told": ("child.os.write = lambda *_: None", DAEMON, True),
+}
+"""A bug, a command that prints the process that shows it, and whether that shall go on."""
+
+WRONG = """
+import pkgutil, sys
+from tenure.cli import child, launcher, main
+true = pkgutil.get_data
+wrong = sys.argv.pop(1)
+if wrong.startswith("launcher"):
+    pkgutil.get_data = lambda *names: true(*names).replace(b"PR_SET_PDEATHSIG = 1", b"PR_SET_PDEATHSIG = 2")
+else:
+    exec(wrong)
+main()
+"""
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_found(command: Command, client: tenure.Client, bug: str) -> None:
+    """What the tests here look for happens by what it is meant to happen by: without that, it does not."""
+    wrong, script, ends = PLANTED[bug]
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRONG, wrong, "run", "job", "--ttl", "1", "-c", script],
+        env={**os.environ, "TENURE_URL": command.url},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        shows = pids(process, 1)[0]
+        if ends:  # the daemon is killed though the command has ended as it should
+            assert process.wait(TEST_TIMEOUT) == 0
+            until(lambda: is_gone(shows), "the daemon is killed")
+        else:
+            process.kill()
+            process.wait(TEST_TIMEOUT)
+            until(lambda: not client.names(), "the name is free")  # which is later than the command ends otherwise
+            assert not is_gone(shows)
+            os.kill(shows, signal.SIGKILL)
+
+
+def test_what_a_command_leaves_behind_goes_on(command: Command) -> None:
+    """A daemon that it has started outlives it and tenure."""
+    done = command.run("run", "job", "-c", "sleep 100 >/dev/null 2>&1 & echo $!")
+    daemon = int(done.stdout)
+    assert done.returncode == 0
+    assert not is_gone(daemon)
+    os.kill(daemon, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("name", ["TENURE_ODD", "BASH_FUNC_odd%%", "odd.name"])
+def test_the_command_gets_the_environment_as_it_is(command: Command, name: str) -> None:
+    """Also names that no shell would pass on, and bytes that are no text."""
+    script = f"import os, sys; sys.stdout.write(repr(os.environb[{os.fsencode(name)!r}]))"
+    done = subprocess.run(
+        [sys.executable, "-m", "tenure", "run", "job", "--", sys.executable, "-c", script],
+        env={**os.environb, b"TENURE_URL": command.url.encode(), os.fsencode(name): b"a=\xff\n"},
+        capture_output=True,
+        timeout=TEST_TIMEOUT,
+        check=True,
+    )
+    assert done.stdout == repr(b"a=\xff\n").encode()

@@ -8,8 +8,8 @@ import pymysql
 import pytest
 
 import tenure
-from tenure.cli.app import run_app
-from tenure.cli.diagnostics import Status
+from tenure.cli import run_app
+from tenure.cli.output import Status
 from tenure.fencing.schema import quoted_table
 
 if TYPE_CHECKING:
