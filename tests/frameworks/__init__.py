@@ -1,0 +1,1 @@
+"""Adapters for frameworks, and the programs of their pages."""

@@ -1,0 +1,10 @@
+from signal import SIG_DFL as SIG_DFL
+from signal import SIG_IGN as SIG_IGN
+from signal import SIG_UNBLOCK as SIG_UNBLOCK
+from signal import SIGINT as SIGINT
+from signal import SIGKILL as SIGKILL
+from signal import SIGPIPE as SIGPIPE
+from signal import SIGXFSZ as SIGXFSZ
+from signal import getsignal as getsignal
+from signal import pthread_sigmask as pthread_sigmask
+from signal import signal as signal

@@ -1,0 +1,26 @@
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from celery import Celery
+
+class ScheduleEntry:
+    name: str
+    last_run_at: datetime
+
+class BeatLazyFunc:
+    def __init__(self, func: Callable[..., object]) -> None: ...
+
+class Scheduler:
+    app: Celery
+    info: str
+    _heap: list[Any] | None
+    def __init__(self, app: Celery, *args: Any, lazy: bool = False, **options: Any) -> None: ...
+    @property
+    def schedule(self) -> dict[str, ScheduleEntry]: ...
+    def tick(self, *args: Any, **options: Any) -> float: ...
+    def reserve(self, entry: ScheduleEntry) -> ScheduleEntry: ...
+    def apply_entry(self, entry: ScheduleEntry, producer: object = None) -> None: ...
+    def close(self) -> None: ...
+
+class PersistentScheduler(Scheduler): ...

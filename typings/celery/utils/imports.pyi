@@ -1,0 +1,3 @@
+from typing import Any
+
+def symbol_by_name(name: Any) -> Any: ...

@@ -1,0 +1,3 @@
+from datetime import datetime
+
+def maybe_make_aware(dt: datetime) -> datetime: ...

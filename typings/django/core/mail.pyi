@@ -1,0 +1,1 @@
+# Tests have an `outbox` here.
