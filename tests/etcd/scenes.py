@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from tenure.contracts.runtime import Runtime
 from tenure.errors import StoreError
+from tenure.reentry import outside
 from tenure.runtimes.aio import AsyncioRuntime
 from tenure.runtimes.threads import ThreadsRuntime, drive
 from tenure.stores.etcd import etcd_directory
@@ -46,7 +47,7 @@ class Meanwhile:
 
     def __enter__(self) -> None:
         while self._happens:
-            self._happens.pop()()
+            outside(self._happens.pop())
         self._mutex.acquire()
 
     def __exit__(self, *_: object) -> None:

@@ -10,8 +10,8 @@ from tenure.contracts.runtime import Runtime
 from tenure.errors import OutcomeUnknown
 from tenure.stores.etcd import requests
 from tenure.stores.etcd.changes import EtcdChanges
+from tenure.stores.etcd.http import Said
 from tenure.stores.etcd.keys import Keys
-from tenure.stores.etcd.link import Said
 from tenure.stores.ordered import Entry, Kind, Record
 from tests.etcd.scenes import Member, Run, contender, member, run_threads
 from tests.servers import EtcdServer, Proxy
@@ -79,7 +79,7 @@ async def late_removals_meet_nobody(runtime: Runtime, url: str, name: str) -> No
         assert later.key == entry.key
         assert not await withdraw(a, name, entry)
         assert not await directory.change(name, [entry], [], a.soon())
-        assert not await directory.rewrite(name, entry, "text", a.soon())
+        assert await directory.rewrite([(name, entry, "text")], a.soon()) == [False]
         assert await directory.check([(name, entry), (name, later)], a.soon()) == [False, True]
         assert await positions(a, name) == [later.position]
 

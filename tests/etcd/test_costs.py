@@ -9,9 +9,10 @@ from tenure.contracts.messages import AcquireRequest, Busy, Granted, Queued, Rel
 from tenure.contracts.runtime import Runtime
 from tenure.outcome import Outcome
 from tenure.stores.etcd import etcd_directory
-from tenure.stores.etcd.link import EtcdAddress, EtcdReply, EtcdRequest
+from tenure.stores.etcd.http import EtcdReply, EtcdRequest
 from tenure.stores.etcd.options import deployment_of
 from tenure.stores.ordered.store import OrderedStore
+from tenure.transport.link import ServerAddress
 from tests.etcd.scenes import TEST_TIMEOUT, Run
 from tests.servers import EtcdServer
 
@@ -30,9 +31,9 @@ class Counted:
         self.until = runtime.now() + TEST_TIMEOUT
         self._link = directory._gateway._link
         self._paths: list[str] = []
-        self._exchange, self._link.exchange = self._link.exchange, self._count  # type: ignore[method-assign]
+        self._exchange, self._link.exchange = self._link.exchange, self._count  # type: ignore[method-assign, assignment]
 
-    async def _count(self, address: EtcdAddress, request: EtcdRequest, until: float) -> EtcdReply:
+    async def _count(self, address: ServerAddress, request: EtcdRequest, until: float) -> EtcdReply:
         self._paths.append(request.path)
         return await self._exchange(address, request, until)
 

@@ -174,7 +174,7 @@ async def change_something(a: Member, b: Member, waits: Waits, chance: random.Ra
             await a.directory.stir(name, [entry], a.soon())
             return True
         case "rewrite":
-            return await a.directory.rewrite(name, entry, "new", a.soon())
+            return all(await a.directory.rewrite([(name, entry, "new")], a.soon()))
         case "join":
             await a.directory.join(name, contender("newcomer"), a.soon())
             return False

@@ -10,8 +10,8 @@ from tenure.contracts.runtime import Runtime
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.runtimes.threads import drive
 from tenure.stores.etcd import reads
+from tenure.stores.etcd.http import Said
 from tenure.stores.etcd.keys import Keys
-from tenure.stores.etcd.link import Said
 from tenure.stores.etcd.requests import LARGEST
 from tenure.stores.ordered import Entry, Kind, Listing, Record
 from tests.etcd.scenes import Meanwhile, Member, Run, contender, member, run_threads
@@ -136,7 +136,7 @@ def test_a_watcher_is_woken_once(run: Run, etcd_server: EtcdServer, name: str) -
             await a.directory.stir(name, [second], a.soon())
             await b.heard.wait_for("woken both")
             assert b.heard.events == ["woken both"]
-            assert await a.directory.rewrite(name, first, "text", a.soon())
+            assert await a.directory.rewrite([(name, first, "text")], a.soon()) == [True]
             await b.heard.wait_for("woken one")
             assert await b.directory.watch(name, "late", seen[:1], b.soon())  # seen before that
             await b.heard.wait_for("woken late")
@@ -157,9 +157,9 @@ def test_details_are_told_of_what_is_there(run: Run, etcd_server: EtcdServer, na
         async with member(runtime, etcd_server.url) as a:
             entry, _ = await a.directory.join(name, contender("a", text="erste\n"), a.soon())
             gone, _ = await a.directory.join(name, contender("b"), a.soon())
-            assert await a.directory.rewrite(name, entry, "zweite ☂", a.soon())
+            assert await a.directory.rewrite([(name, entry, "zweite ☂")], a.soon()) == [True]
             assert await a.directory.withdraw_join(name, "b", gone, a.soon())
-            assert not await a.directory.rewrite(name, gone, "", a.soon())
+            assert await a.directory.rewrite([(name, gone, "")], a.soon()) == [False]
             [now] = (await a.directory.look(name, a.soon())).entries
             told, then = await a.directory.details(name, [now, entry], a.soon(-1.0))
             assert told is not None

@@ -12,7 +12,7 @@ import pytest
 
 from tenure.contracts.runtime import Runtime
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from tenure.stores.etcd.link import Said
+from tenure.stores.etcd.http import Said
 from tenure.stores.etcd.session import EtcdSession
 from tenure.stores.ordered import Entry, Kind, Listing, Record
 from tenure_testing.conformance.check import API_FORMS

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tenure.stores.etcd.http import BROKEN, HttpConversation, piece
-from tenure.stores.etcd.link import EtcdAddress, EtcdReply, EtcdRequest
+from tenure.stores.etcd.http import EtcdReply, EtcdRequest, HttpConversation, piece
+from tenure.transport.errors import BROKEN
+from tenure.transport.link import ServerAddress
 
-ADDRESS = EtcdAddress("server", 2379)
+ADDRESS = ServerAddress("server", 2379)
 
 TEXTS = st.text(max_size=20)
 
@@ -82,10 +83,10 @@ def test_an_answer_is_read_however_it_comes(
         *pieces, last = in_pieces(said_by_h11(json.dumps(body).encode(), parts, headers, chunked=chunked), cuts)
         for each in pieces:
             conversation.feed(each)
-            assert conversation.answer() is None
+            assert conversation.reply() is None
             assert not conversation.goes_on()
         conversation.feed(last)
-        assert conversation.answer() == EtcdReply(200, body)
+        assert conversation.reply() == EtcdReply(200, body)
         assert conversation.goes_on()
 
 
@@ -106,7 +107,7 @@ def test_what_is_no_http_is_taken_for_none(
         answer = None
         for each in [*in_pieces(bytes(said), cuts), b""]:
             conversation.feed(each)
-            if (answer := conversation.answer()) is not None:
+            if (answer := conversation.reply()) is not None:
                 break
     except BROKEN:
         return
@@ -127,7 +128,8 @@ def test_a_stream_is_an_object_a_line(bodies: list[dict[str, Any]], parts: list[
     def hear() -> None:
         for each in [*in_pieces(said_by_h11(lines, parts, [], chunked=True), cuts), b""]:
             conversation.feed(each)
-            told.extend(conversation.pieces())
+            while (reply := conversation.reply()) is not None:
+                told.append(reply.said)
 
     with pytest.raises(ConnectionResetError):
         hear()
@@ -170,14 +172,14 @@ def test_a_connection_that_is_to_be_closed_does_not_go_on() -> None:
         conversation = HttpConversation(ADDRESS)
         conversation.pack(ASK)
         conversation.feed(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + head + b"\r\n\r\n{}" + more)
-        assert conversation.answer() == EtcdReply(200, {})
+        assert conversation.reply() == EtcdReply(200, {})
         assert not conversation.goes_on()
     conversation = HttpConversation(ADDRESS)
     conversation.pack(ASK)
     conversation.feed(b"HTTP/1.1 200\r\n\r\n{}")
-    assert conversation.answer() is None
+    assert conversation.reply() is None
     conversation.feed(b"")
-    assert conversation.answer() == EtcdReply(200, {})
+    assert conversation.reply() == EtcdReply(200, {})
     assert not conversation.goes_on()
 
 
@@ -189,10 +191,10 @@ def test_a_head_without_an_end_is_not_kept(without_end: bytes) -> None:
     conversation = HttpConversation(ADDRESS)
     conversation.pack(ASK)
     conversation.feed(without_end)
-    assert conversation.answer() is None
+    assert conversation.reply() is None
     conversation.feed(b"x" * 100_000)
     with pytest.raises(BROKEN):
-        conversation.answer()
+        conversation.reply()
 
 
 def test_a_token_cannot_add_headers() -> None:

@@ -1,12 +1,13 @@
-"""The thread that carries the streams of a client."""
+"""The thread that carries a stream."""
 
 import socket
 from threading import Event
 
-from tenure.stores.etcd.http import piece
-from tenure.stores.etcd.link import EtcdAddress, EtcdHearing, EtcdRequest, Said
-from tenure.stores.etcd.listener import EtcdListener
-from tenure.stores.etcd.sockets import EtcdConnection
+from tenure.runtimes import clocks
+from tenure.stores.etcd.http import EtcdRequest, HttpConversation, Said, piece
+from tenure.stores.etcd.link import EtcdStream
+from tenure.transport.blocking import BlockingLine
+from tenure.transport.link import ServerAddress
 from tests.etcd.scenes import TEST_TIMEOUT
 
 PIECE = b"x" * 100_000
@@ -24,23 +25,23 @@ def test_what_a_server_does_not_take_at_once_is_said_later() -> None:
     """Nobody waits for that, all of it comes in its order, and what the server says is heard meanwhile."""
     here, there = socket.socketpair()
     there.settimeout(TEST_TIMEOUT)
-    connection = EtcdConnection(here, EtcdAddress("server"))
-    connection.begin(EtcdRequest("watch", b""), lambda: TEST_TIMEOUT)
-    listener = EtcdListener()
+    conversation = HttpConversation(ServerAddress("server", 2379))
+    line = BlockingLine(here, conversation, clocks.steady)
     heard, told, ended = list[Said](), Event(), Event()
 
     def hear(said: Said) -> None:
         heard.append(said)
         told.set()
 
+    head = conversation.begin(EtcdRequest("watch", b""))
+    listening = line.listen(head, lambda reply: hear(reply.said), ended.set, clocks.steady() + TEST_TIMEOUT)
+    stream = EtcdStream(listening)
     try:
-        stream = listener.hear(connection, EtcdHearing(hear, ended.set))
-        assert stream is not None
         for number in range(50):
             stream.say(PIECE + b"%d" % number)
-        head = b""
-        while not head.endswith(b"\r\n\r\n"):
-            head += there.recv(1)
+        came = b""
+        while not came.endswith(b"\r\n\r\n"):
+            came += there.recv(1)
         there.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + piece(b'{"result":1}\n'))
         assert told.wait(TEST_TIMEOUT)
         expected = b"".join(piece(PIECE + b"%d" % number) for number in range(50))
@@ -50,5 +51,5 @@ def test_what_a_server_does_not_take_at_once_is_said_later() -> None:
         assert ended.wait(TEST_TIMEOUT)
         stream.say(b"to nobody")
     finally:
-        listener.close()
+        listening.join()
         there.close()

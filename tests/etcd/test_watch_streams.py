@@ -12,11 +12,12 @@ from tenure.contracts.runtime import Runtime
 from tenure.errors import OutcomeUnknown, StoreError
 from tenure.runtimes.threads import ThreadsRuntime, drive
 from tenure.stores.etcd import watch_streams as module
-from tenure.stores.etcd.admission import Admission
-from tenure.stores.etcd.gateway import Gateway
-from tenure.stores.etcd.link import EtcdAddress, EtcdHearing, EtcdReply, EtcdRequest, Said, Stream
+from tenure.stores.etcd.gateway import Admission, Gateway
+from tenure.stores.etcd.http import EtcdReply, EtcdRequest, Said
+from tenure.stores.etcd.link import EtcdHearing, Stream
 from tenure.stores.etcd.options import EtcdDeployment
 from tenure.stores.etcd.watch_streams import EtcdWatch, EtcdWatches
+from tenure.transport.link import ServerAddress
 from tests.etcd.scenes import TEST_TIMEOUT, Meanwhile, run_asyncio
 
 if TYPE_CHECKING:
@@ -251,7 +252,9 @@ class Guarded:
         await asyncio.sleep(0)
         return EtcdReply(200, {"token": NEW})
 
-    async def stream(self, _address: EtcdAddress, request: EtcdRequest, hearing: EtcdHearing, _until: float) -> Stream:
+    async def stream(
+        self, _address: ServerAddress, request: EtcdRequest, hearing: EtcdHearing, _until: float
+    ) -> Stream:
         """Deny all who come with another token."""
         self.tokens.append(request.token)
         return ScriptedStream(hearing, lambda said: grant(0, said) if request.token == NEW else [DENIED])
@@ -262,7 +265,7 @@ def test_all_who_are_denied_a_watch_for_an_old_token_try_again() -> None:
 
     async def scene(runtime: Runtime) -> None:
         link = Guarded()
-        gateway = Gateway(runtime, EtcdDeployment([EtcdAddress("server")], user="app"), cast("EtcdLink", link))
+        gateway = Gateway(runtime, EtcdDeployment([ServerAddress("server", 2379)], user="app"), cast("EtcdLink", link))
         gateway._token = OLD
         watches = EtcdWatches(runtime, gateway)
         until = runtime.now() + TEST_TIMEOUT

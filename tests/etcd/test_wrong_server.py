@@ -7,7 +7,7 @@ import pytest
 
 from tenure import StoreUnavailable
 from tenure.stores.etcd.errors import unanswered
-from tenure.stores.etcd.link import EtcdAddress
+from tenure.transport.link import ServerAddress
 from tests.faults.scenes import API_FORMS
 from tests.servers import Certificates, EtcdServer
 from tests.wrong_servers import HOST, complaint, saying, silent
@@ -54,7 +54,7 @@ def test_an_etcd_with_tls(tmp_path: Path, form: str) -> None:
 
 def test_tls_is_not_mentioned_to_who_has_been_answered_without_it() -> None:
     """Nor where a connection ends for another reason."""
-    address = EtcdAddress("host")
+    address = ServerAddress("host", 2379)
     assert "etcds" not in str(unanswered(address, ConnectionResetError("closed")))
     assert "etcds" not in str(unanswered(address, TimeoutError(), plain=True))
     assert "etcds" in str(unanswered(address, ConnectionResetError("closed"), plain=True))

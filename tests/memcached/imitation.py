@@ -2,15 +2,20 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
 
 from tenure.errors import OutcomeUnknown
 from tenure.runtimes.threads import ThreadsRuntime
-from tenure.stores.memcached.link import MemcachedAddress, MemcachedAnswer, MemcachedRequest, MemcachedServer
-from tenure.stores.memcached.options import MemcachedDeployment
-from tenure.stores.memcached.protocol import MetaReply
+from tenure.stores.memcached.options import PORT, MemcachedDeployment
+from tenure.stores.memcached.protocol import MemcachedAnswer, MemcachedRequest, MemcachedServer, MetaReply
 from tenure.stores.memcached.store import MemcachedStore
+from tenure.transport.errors import OtherProcess
+from tenure.transport.link import ServerAddress
 
-ADDRESS = MemcachedAddress("imitation")
+if TYPE_CHECKING:
+    from tenure.stores.memcached.link import MemcachedLink
+
+ADDRESS = ServerAddress("imitation", PORT)
 PHASE = 0.37
 """When in a second the clock of the server ticks."""
 
@@ -126,12 +131,12 @@ class FaultyLink:
     """All requests."""
 
     async def exchange(
-        self, address: MemcachedAddress, request: MemcachedRequest, until: float, process: str = ""
-    ) -> MemcachedAnswer | None:
+        self, address: ServerAddress, request: MemcachedRequest, until: float, process: str = "", *, alone: bool = False
+    ) -> MemcachedAnswer:
         """Carry out a request, unless a fault happens."""
         assert address == ADDRESS
         if process and process != self.imitation.server.process:
-            return None
+            raise OtherProcess
         self.sent.append(request.packed)
         if self.skip:
             self.skip -= 1
@@ -145,12 +150,7 @@ class FaultyLink:
             raise OutcomeUnknown("the reply is lost")
         return MemcachedAnswer(self.imitation.carry_out(request.packed), self.imitation.server)
 
-    async def command(self, address: MemcachedAddress, packed: bytes, until: float, process: str) -> MetaReply | None:
-        """Carry out one command."""
-        answer = await self.exchange(address, MemcachedRequest(packed), until, process)
-        return None if answer is None else answer.replies[0]
-
-    async def server(self, address: MemcachedAddress, until: float) -> MemcachedServer:
+    async def server(self, address: ServerAddress, until: float) -> MemcachedServer:
         """Return what the server says of itself."""
         return self.imitation.server
 
@@ -182,4 +182,4 @@ class VirtualRuntime(ThreadsRuntime):
 
 def store_at(link: FaultyLink, runtime: ThreadsRuntime) -> MemcachedStore:
     """Return a store at an imitation."""
-    return MemcachedStore(runtime, MemcachedDeployment([ADDRESS]), link)
+    return MemcachedStore(runtime, MemcachedDeployment([ADDRESS]), cast("MemcachedLink", link))

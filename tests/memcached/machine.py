@@ -51,6 +51,7 @@ class Story:
     """Whether its client has begun to release or to withdraw it."""
     released: bool = False
     withdrawn: bool = False
+    revoked: bool = False
 
 
 class MemcachedMachine(RuleBasedStateMachine):
@@ -170,6 +171,7 @@ class MemcachedMachine(RuleBasedStateMachine):
         outcome = self._carry_out(story.client, store.release(release, self.clock.now + 9), fault, skip)
         if outcome is None:
             return
+        assert not (story.revoked and release.unrevoked_for), "a lease that was revoked is told to be unrevoked"
         if believed or (story.released and self.last_over.get(name) is story):
             assert outcome is Outcome.RELEASED, f"the release of a holder is answered by {outcome}"
         if self.last_tokens[name] > story.token:
@@ -205,7 +207,7 @@ class MemcachedMachine(RuleBasedStateMachine):
         if holders:
             for story in self.stories:
                 if story.request.name == name and story.token == holders[0].token:
-                    story.let_go = True
+                    story.let_go = story.revoked = True
             self.last_tokens[name] = max(self.last_tokens[name], holders[0].token + 1)
             self.certainly_free[name] = False
 

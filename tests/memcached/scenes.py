@@ -10,8 +10,8 @@ import pytest
 from tenure import AsyncClient, AsyncLease, StoreUnavailable
 from tenure.runtimes.threads import ThreadsRuntime
 from tenure.stores.memcached.items import Items
+from tenure.stores.memcached.link import MemcachedLink
 from tenure.stores.memcached.options import deployment_of
-from tenure.stores.memcached.threads import MemcachedThreadLink
 from tenure_testing.conformance.check import API_FORMS
 from tests.servers import MemcachedServer, Proxy
 
@@ -38,10 +38,10 @@ def url_of(*places: MemcachedServer | Proxy, prefix: str = "") -> str:
     return f"memcached://{hosts}/{prefix}"
 
 
-def items_at(url: str) -> tuple[Items, MemcachedThreadLink, Callable[[], float]]:
+def items_at(url: str) -> tuple[Items, MemcachedLink, Callable[[], float]]:
     """Return the items at servers, to be looked at without a client, their link, and a deadline for each step."""
     runtime, deployment = ThreadsRuntime(), deployment_of(urlsplit(url))
-    link = MemcachedThreadLink(runtime, deployment)
+    link = MemcachedLink(runtime, deployment)
     return Items(link, deployment), link, lambda: runtime.now() + 10.0
 
 

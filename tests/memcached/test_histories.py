@@ -9,10 +9,10 @@ import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
 from tenure.contracts.messages import AcquireRequest, Busy, RenewReply, RenewRequest, Reply, WithdrawRequest
-from tenure.stores.memcached import acquiring, items, releasing, renewing
+from tenure.stores.memcached import acquiring, inspecting, items, releasing, renewing
 from tenure.stores.memcached.acquiring import MemcachedAcquirer
 from tenure.stores.memcached.items import SeenItem
-from tenure.stores.memcached.link import MemcachedRequest
+from tenure.stores.memcached.protocol import MemcachedRequest
 from tenure.stores.memcached.records import RETENTION, LockRecord, whole_seconds
 from tenure.stores.memcached.releasing import MemcachedReleaser
 from tenure.stores.memcached.renewing import MemcachedRenewals
@@ -134,6 +134,31 @@ def take_before_the_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SeenItem, "blocked_for", shorter)
 
 
+def revocations_are_forgotten_by_the_next_holder(patch: pytest.MonkeyPatch) -> None:
+    """Carry no doubt from the record of a revocation into that of the next lease."""
+    refusal = MemcachedAcquirer._refusal
+
+    def forgetful(
+        self: MemcachedAcquirer, request: AcquireRequest, record: LockRecord, seen: SeenItem, now: float
+    ) -> Reply | None:
+        reply = refusal(self, request, record, seen, now)
+        record.doubted = 0
+        return reply
+
+    patch.setattr(MemcachedAcquirer, "_refusal", forgetful)
+
+
+def revocations_are_not_noted(patch: pytest.MonkeyPatch) -> None:
+    """Doubt nothing after a revocation."""
+    revoked = inspecting._revoked
+
+    def trusting(record: LockRecord) -> tuple[LockRecord, int]:
+        after, lifetime = revoked(record)
+        return dataclasses.replace(after, doubted=record.doubted), lifetime
+
+    patch.setattr(inspecting, "_revoked", trusting)
+
+
 PLANTED = [
     swap_without_comparing,
     release_without_owner,
@@ -145,6 +170,8 @@ PLANTED = [
     no_tombstones,
     withdraw_keeps_a_grant,
     take_before_the_end,
+    revocations_are_forgotten_by_the_next_holder,
+    revocations_are_not_noted,
 ]
 
 

@@ -11,10 +11,10 @@ import pytest
 from tenure import Client, Outcome, OutcomeUnknown
 from tenure.contracts.messages import AcquireRequest, Busy, Granted
 from tenure.runtimes.aio import AsyncioRuntime
-from tenure.stores.memcached.aio import MemcachedAsyncLink
-from tenure.stores.memcached.link import MemcachedAddress, MemcachedRequest
+from tenure.stores.memcached.link import MemcachedLink
 from tenure.stores.memcached.options import MemcachedDeployment
-from tenure.stores.memcached.protocol import pack_look
+from tenure.stores.memcached.protocol import MemcachedRequest, pack_look
+from tenure.transport.link import ServerAddress
 from tenure_testing.conformance.kit import Kit
 from tests.faults.scenes import play
 from tests.hazards.helpers import Script
@@ -84,8 +84,8 @@ def test_a_request_ends_with_its_link() -> None:
 
     async def scene() -> None:
         with silent() as server, closing(server):
-            address, runtime = MemcachedAddress(*server.getsockname()), AsyncioRuntime()
-            link = MemcachedAsyncLink(runtime, MemcachedDeployment([address]))
+            address, runtime = ServerAddress(*server.getsockname()), AsyncioRuntime()
+            link = MemcachedLink(runtime, MemcachedDeployment([address]))
             asking = asyncio.create_task(
                 link.exchange(address, MemcachedRequest(pack_look(b"key")), runtime.now() + 300.0)
             )

@@ -1,6 +1,6 @@
 """The bytes of memcached's protocol, the records of names, and the keys: pure functions."""
 
-from itertools import pairwise
+from itertools import chain, pairwise
 from urllib.parse import urlsplit
 
 import pytest
@@ -9,9 +9,15 @@ from hypothesis import strategies as st
 
 from tenure.errors import UsageError
 from tenure.stores.memcached.keys import MOST_NAME, key_of, name_in, server_of, stands_in_key
-from tenure.stores.memcached.link import MemcachedAddress
-from tenure.stores.memcached.options import deployment_of
-from tenure.stores.memcached.protocol import MetaReply, ReplyReader, is_complete, pack_add, pack_look, pack_swap
+from tenure.stores.memcached.options import PORT, deployment_of
+from tenure.stores.memcached.protocol import (
+    MemcachedConversation,
+    MemcachedRequest,
+    MetaReply,
+    pack_add,
+    pack_look,
+    pack_swap,
+)
 from tenure.stores.memcached.records import (
     LONGEST_ITEM,
     RETENTION,
@@ -22,6 +28,7 @@ from tenure.stores.memcached.records import (
     record_of,
     whole_seconds,
 )
+from tenure.transport.link import ServerAddress
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=512).filter(
     lambda name: len(name.encode()) <= 512
@@ -43,6 +50,8 @@ REPLIES = [
     MetaReply(b"STAT", b"pid 12"),
     MetaReply(b"SERVER_ERROR", b"out of memory storing object"),
 ]
+COUNTS = [1, 2, 2, 1]
+"""How many replies each request expects."""
 BYTES = (
     b"HD c12\r\nVA 15 c12 t30\r\nwith\r\nEN\r\nlines\r\nEN\r\nVA 0 c1 t2\r\n\r\nSTAT pid 12\r\n"
     b"SERVER_ERROR out of memory storing object\r\n"
@@ -51,35 +60,74 @@ BYTES = (
 
 @given(st.lists(st.integers(0, len(BYTES)), max_size=8))
 def test_replies_are_read_however_they_are_cut(cuts: list[int]) -> None:
-    """However many pieces the bytes come in, the replies are the same, and data is not taken for replies."""
-    reader, found = ReplyReader(), list[MetaReply]()
-    places = [0, *sorted(cuts), len(BYTES)]
-    for begin, end in pairwise(places):
-        reader.feed(BYTES[begin:end])
-        while (reply := reader.take()) is not None:
-            found.append(reply)
-    assert found == REPLIES
-    assert reader.is_empty()
+    """However many pieces the bytes come in, each request gets its own replies, and data is not taken for replies."""
+    conversation, found = MemcachedConversation(), list[list[MetaReply]]()
+    for count in COUNTS:
+        conversation.pack(MemcachedRequest(b"", count))
+    for begin, end in pairwise(sorted({0, *cuts, len(BYTES)})):
+        assert not conversation.goes_on()
+        conversation.feed(BYTES[begin:end])
+        while (answer := conversation.reply()) is not None:
+            found.append(answer.replies)
+    assert [len(each) for each in found] == COUNTS
+    assert list(chain.from_iterable(found)) == REPLIES
+    assert conversation.goes_on()
 
 
 @pytest.mark.parametrize("said", [b"x" * 5000, b"VA many c1\r\n", b"VA -1 c1\r\n"])
 def test_what_is_not_memcached_is_refused(said: bytes) -> None:
     """A line without an end, or a value without a size, is an error and no endless wait."""
-    reader = ReplyReader()
-    reader.feed(said)
+    conversation = MemcachedConversation()
+    conversation.pack(MemcachedRequest(pack_look(b"key")))
+    conversation.feed(said)
     with pytest.raises(ValueError, match="it sent"):
-        reader.take()
+        conversation.reply()
+    assert not conversation.goes_on()
 
 
-def test_a_refused_command_ends_a_conversation() -> None:
+def test_what_was_not_asked_for_ends_a_conversation() -> None:
+    """Nobody knows to which request it belongs."""
+    conversation = MemcachedConversation()
+    conversation.feed(b"EN\r\n")
+    assert not conversation.goes_on()
+    with pytest.raises(ValueError, match="a reply to nothing"):
+        conversation.reply()
+
+
+def test_a_refusal_may_shift_the_replies_of_later_requests() -> None:
+    """Whoever sent the command learns of it; the others are told that the conversation is over."""
+    conversation = MemcachedConversation()
+    for _ in range(2):
+        conversation.pack(MemcachedRequest(pack_look(b"key")))
+    conversation.feed(b"CLIENT_ERROR bad data chunk\r\nERROR\r\n")
+    answer = conversation.reply()
+    assert answer is not None
+    assert answer.replies == [MetaReply(b"CLIENT_ERROR", b"bad data chunk")]
+    assert not conversation.goes_on()
+    with pytest.raises(ValueError, match="refused an earlier command"):
+        conversation.reply()
+
+
+@pytest.mark.parametrize(
+    ("count", "lines", "goes_on"),
+    [
+        (2, [b"CLIENT_ERROR bad data chunk"], False),
+        (2, [b"SERVER_ERROR out of memory", b"SERVER_ERROR out of memory"], True),
+        (0, [b"STAT a 1", b"END"], True),
+        (0, [b"key=tenure%3Aname exp=1", b"ERROR"], False),
+    ],
+)
+def test_an_answer_ends_where_the_server_ends_it(count: int, lines: list[bytes], goes_on: bool) -> None:
     """After an error of the protocol nobody knows what the next line answers; after one of the server it is known."""
-    error, full = MetaReply(b"CLIENT_ERROR", b"bad data chunk"), MetaReply(b"SERVER_ERROR", b"out of memory")
-    assert is_complete([error], 2)
-    assert not error.goes_on()
-    assert not is_complete([full], 2)
-    assert is_complete([full, full], 2)
-    assert is_complete([MetaReply(b"STAT", b"a 1"), MetaReply(b"END")], 0)
-    assert MetaReply(b"key=tenure%3Aname", b"exp=1").goes_on()
+    conversation = MemcachedConversation()
+    conversation.pack(MemcachedRequest(b"", count))
+    for line in lines:
+        assert conversation.reply() is None
+        conversation.feed(line + b"\r\n")
+    answer = conversation.reply()
+    assert answer is not None
+    assert [each.line().encode() for each in answer.replies] == lines
+    assert conversation.goes_on() is goes_on
 
 
 @given(
@@ -89,6 +137,7 @@ def test_a_refused_command_ends_a_conversation() -> None:
         st.from_regex(r"[0-9a-f]{32}-[0-9a-f]{1,5}", fullmatch=True),
         *(st.integers(0, 2**53) for _ in range(4)),
         owner=st.text(st.characters(exclude_categories=["Cs"])),
+        doubted=st.integers(0, 2**53),
         revoking=st.booleans(),
         name=st.text(st.characters(exclude_categories=["Cs"])),
     )
@@ -124,7 +173,7 @@ def test_names_have_keys_of_their_own(one: str, other: str) -> None:
 
 def test_a_server_that_is_removed_moves_only_its_own_names() -> None:
     """The order of the servers does not matter, each has a fair part, and the names of the others stay."""
-    servers = [MemcachedAddress(f"10.0.0.{number}") for number in range(5)]
+    servers = [ServerAddress(f"10.0.0.{number}", PORT) for number in range(5)]
     keys = [key_of("tenure", f"name-{number}") for number in range(2000)]
     places = {key: server_of(key, servers) for key in keys}
     assert all(server_of(key, servers[::-1]) == place for key, place in places.items())

@@ -57,6 +57,36 @@ def test_a_release_whose_reply_was_lost_is_no_error(memcached_server: MemcachedS
 
 
 @both_forms
+@pytest.mark.parametrize("meanwhile", ["taken", "revoked", "flushed"])
+def test_a_repeated_release_tells_what_the_first_one_did(
+    memcached_server: MemcachedServer, form: str, meanwhile: str
+) -> None:
+    """Others may have had the name since. Only if somebody revoked or the server forgot a lease, nobody knows."""
+    with behind_proxy(memcached_server) as proxy:
+
+        async def scene(kit: Kit) -> None:
+            here, there = client_at(kit, url_of(proxy), retry_for=RIDE_OUT), kit.client()
+            lease = await here.lock("name", ttl=LONG).acquire()
+            if meanwhile == "revoked":
+                await there.revoke("name", force=True)
+            proxy.swallow(containing=b" free ", cut=False)
+            release = kit.start(lease.release)
+
+            async def swallowed() -> bool:
+                return proxy.counts.swallowed == 1
+
+            await kit.until(swallowed, "the reply to a release", RIDE_OUT)
+            if meanwhile == "flushed":
+                memcached_server.flush()
+            for _ in range(3):
+                await (await there.lock("name", ttl=LONG).acquire(timeout=RIDE_OUT)).release()
+            proxy.cut()
+            assert await release.result(RIDE_OUT) is (Outcome.RELEASED if meanwhile == "taken" else Outcome.UNKNOWN)
+
+        play(form, memcached_server.url, scene)
+
+
+@both_forms
 def test_a_renewal_whose_reply_was_lost_is_repeated(memcached_server: MemcachedServer, form: str) -> None:
     """The first one has changed the CAS value; the second finds the lease by its request."""
     with behind_proxy(memcached_server) as proxy:

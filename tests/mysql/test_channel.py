@@ -1,5 +1,6 @@
 """The channel of a client: each message is heard once, and a client whose session can't be woken polls."""
 
+import asyncio
 import logging
 import threading
 import time
@@ -9,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from tenure import Client
+from tenure import AsyncClient, Client, UsageError
 from tenure.contracts.messages import Notification, NotificationKind
 from tenure.runtimes.threads import ThreadsRuntime, drive
 from tenure.stores import table_codec
@@ -20,7 +21,8 @@ from tenure.stores.mysql.errors import INTERRUPTED, MySqlResult, MySqlServerErro
 from tenure.stores.mysql.link import MySqlLink
 from tenure.stores.mysql.statements import MySqlStatements
 from tenure.stores.mysql.threads import MySqlThreadLink
-from tests.servers import MariaDbServer
+from tests.hazards.helpers import soon
+from tests.servers import MariaDbServer, wait_until
 
 TEST_TIMEOUT = 30.0
 
@@ -123,6 +125,68 @@ def test_a_client_whose_session_cannot_be_woken_polls(
         thread.join(TEST_TIMEOUT)
         assert tokens[0] > lease.token
     assert log.text.count("can be woken by KILL QUERY") == 2  # once a client
+
+
+@pytest.mark.parametrize("form", ["threads", "asyncio"])
+def test_a_session_that_cannot_be_woken_is_tested_again(
+    mariadb_server: MariaDbServer, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """A server that is slow while a client opens costs the client its channel for a while, and not for good."""
+    end_sleep, slow = MySqlChannel._end_sleep, [True]
+
+    async def end_maybe(channel: MySqlChannel, session: int, until: float) -> None:
+        if not slow[0]:
+            await end_sleep(channel, session, until)
+
+    monkeypatch.setattr(MySqlChannel, "_end_sleep", end_maybe)
+    monkeypatch.setattr(channels, "FIRST_RETEST", 0.05)
+    name = uuid4().hex
+
+    def use_threads() -> None:
+        with Client(mariadb_server.url) as client:
+            client.lock(name).acquire().release()
+            with pytest.raises(UsageError, match="linger"):
+                client.lock(name, linger=1.0).acquire()
+            slow[0] = False
+            wait_until(lambda: "can be woken now" in log.text, "a test that succeeds")
+            with client.lock(name, linger=1.0) as lease, Client(mariadb_server.url) as other:
+                waiter = threading.Thread(target=lambda: _take(other, name))
+                waiter.start()
+                wait_until(lambda: client.inspect(name).waiters, "a waiter")
+                assert lease.release().kept
+                waiter.join(TEST_TIMEOUT)
+
+    async def use_asyncio() -> None:
+        async with AsyncClient(mariadb_server.url) as client:
+            await (await client.lock(name).acquire()).release()
+            with pytest.raises(UsageError, match="linger"):
+                await client.lock(name, linger=1.0).acquire()
+            slow[0] = False
+            await soon(lambda: "can be woken now" in log.text, "a test that succeeds")
+            await (await client.lock(name, linger=1.0).acquire()).release()
+
+    use_threads() if form == "threads" else asyncio.run(use_asyncio())
+    assert log.text.count("can be woken by KILL QUERY") == 1
+
+
+def test_a_client_closes_while_its_session_is_tested_again(
+    mariadb_server: MariaDbServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task that tests is the client's, and ends with it."""
+
+    async def end_nothing(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(MySqlChannel, "_end_sleep", end_nothing)
+    monkeypatch.setattr(channels, "FIRST_RETEST", 0.001)
+    client = Client(mariadb_server.url)
+    client.lock(uuid4().hex).acquire().release()
+    wait_until(lambda: any(each.name == "tenure-mysql-self-test" for each in threading.enumerate()), "another test")
+    client.close()
+    wait_until(
+        lambda: not any(each.name.startswith("tenure-mysql") for each in threading.enumerate()),
+        "the end of its threads",
+    )
 
 
 def test_a_slow_machine_is_not_taken_for_a_proxy(

@@ -95,7 +95,7 @@ def test_a_release_ends_the_sleep_of_the_waiter(
     """The waiter's session reads its message at once, not at the end of its sleep."""
     monkeypatch.setattr(channels, "SLEEP", 600.0)
     with Client(mariadb_server.url) as one, Client(mariadb_server.url) as other:
-        lease = one.lock(name, ttl=60).acquire()
+        lease = one.lock(name, ttl=30).acquire()
         waiter = Waiter(other, name)
         eventually(lambda: waits(one, name))
         mariadb_server.execute("DELETE FROM tenure_messages")
@@ -111,7 +111,7 @@ def test_without_a_kill_the_waiter_would_sleep_on(
     """A store that wakes nobody would be noticed: the message stays, and the waiter is served by its next request."""
     monkeypatch.setattr(channels, "SLEEP", 600.0)
     with Client(mariadb_server.url) as one, Client(mariadb_server.url) as other:
-        lease = one.lock(name, ttl=60).acquire()
+        lease = one.lock(name, ttl=30).acquire()
         waiter = Waiter(other, name)
         eventually(lambda: waits(one, name))
 

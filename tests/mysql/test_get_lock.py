@@ -15,8 +15,9 @@ import pytest
 from tenure import AsyncClient, Client, LockTimeout, Outcome, StoreError, StoreUnavailable, TenureError, UsageError
 from tenure.stores.mysql import get_lock_sql as sql
 from tenure.stores.mysql.get_lock import MySqlNamedLocks
-from tenure.stores.mysql.options import PREFIX, deployment_of
-from tenure.stores.sql.sessions import LockSession
+from tenure.stores.mysql.options import deployment_of
+from tenure.stores.sql.deployment import PREFIX
+from tenure.stores.sql.sessions import AnySession
 from tests.faults import session_locks
 from tests.hazards.helpers import eventually, soon
 from tests.servers import MariaDbServer, Proxy
@@ -232,7 +233,7 @@ def test_a_connection_is_not_put_back_after_an_unlock_that_failed(
     async def not_held(*_args: object) -> bool:
         return False
 
-    monkeypatch.setattr("tenure.stores.mysql.get_lock_session.MySqlLockSession.unlock", not_held)
+    monkeypatch.setattr("tenure.stores.mysql.get_lock.MySqlLockSession.unlock", not_held)
     lease.release()
     eventually(lambda: holder(mariadb_server, name) is None, "a closed session")
     assert session not in mariadb_server.clients()
@@ -576,7 +577,7 @@ def test_a_proxy_is_refused(mariadb_server: MariaDbServer, url: str, monkeypatch
     taken: list[int | None] = []
     close = MySqlNamedLocks.close_session
 
-    def close_session(locks: MySqlNamedLocks, session: LockSession) -> None:
+    def close_session(locks: MySqlNamedLocks, session: AnySession) -> None:
         taken.append(holder(mariadb_server, "name"))
         close(locks, session)
 

@@ -47,6 +47,31 @@ def refusal(url: str, operation_timeout: float = 3) -> str:
     return str(caught.value)
 
 
+@pytest.fixture(scope="module")
+def logs_statements(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbServer]:
+    """Run a server that logs statements, and refuses what it calls unsafe updates and writes unless told otherwise."""
+    options = ("--log-bin", "--binlog-format=STATEMENT", "--server-id=1")
+    with MariaDbServer(tmp_path_factory.mktemp("mariadb"), options=options) as running:
+        running.execute("SET GLOBAL sql_safe_updates = 1")
+        yield running
+
+
+def test_settings_of_a_server_do_not_matter_where_a_session_has_its_own(logs_statements: MariaDbServer) -> None:
+    """A user who may say how its session is logged needs no other server."""
+    logs_statements.execute(f"GRANT BINLOG ADMIN ON *.* TO '{USER}'@'%'")
+    url = logs_statements.create_database("settings")
+    logs_statements.execute("SET GLOBAL tx_read_only = 1")
+    with Client(url, operation_timeout=20) as client, client.lock("name", ttl=30, timeout=20) as lease:
+        lease.extend()
+        with client.multilock(["a", "b"], timeout=20):
+            assert client.counter("count").add(1) == 1
+    logs_statements.execute("SET GLOBAL tx_read_only = 0")
+    logs_statements.execute(f"REVOKE BINLOG ADMIN ON *.* FROM '{USER}'@'%'")
+    assert "set its binlog_format to ROW or MIXED, or GRANT the user" in refusal(
+        logs_statements.create_database("refused"), 20
+    )
+
+
 def test_ten_starters_make_the_tables_once(database: str) -> None:
     """Ten clients that start at once on an empty database all get their lock, one after another."""
     barrier = threading.Barrier(10)
@@ -125,9 +150,11 @@ def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
 def test_a_server_that_may_lose_commits_is_named_once(
     mariadb_server: MariaDbServer, database: str, log: pytest.LogCaptureFixture
 ) -> None:
-    """`innodb_flush_log_at_trx_commit` other than 1 is said once a client; `guard=off` says nothing."""
+    """`innodb_flush_log_at_trx_commit` other than 1 is said once a client, and what it costs by the guard."""
     assert mariadb_server.execute("SELECT @@global.innodb_flush_log_at_trx_commit") != [(1,)]
     use(database)
-    assert log.text.count("innodb_flush_log_at_trx_commit") == 1
+    assert log.text.count("innodb_flush_log_at_trx_commit is") == 1
+    assert "it grants nothing for max_ttl" in log.text
     use(f"{database}?guard=off")
-    assert log.text.count("innodb_flush_log_at_trx_commit") == 1
+    assert log.text.count("innodb_flush_log_at_trx_commit is") == 2
+    assert "grants names again that are held" in log.text

@@ -1,9 +1,11 @@
 """MySQL URLs, engines and factories: what they mean, and one clear sentence for what they can't."""
 
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import trustme
 from sqlalchemy import URL, create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -76,6 +78,44 @@ def test_an_engine_is_taken_over(driver: str) -> None:
     assert deployment.hosts == [("db1", 3307)]
     assert (deployment.user, deployment.password, deployment.database) == ("app", SECRET, "locks")
     assert SECRET not in repr(deployment) + source_of_engine(engine).title
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"connect_args": {"init_command": "SET ROLE locks"}},
+        {"connect_args": {"ssl": {"ca": "/ca.pem", "cipher": "AES"}}},
+        {"connect_args": {"auth_plugin_map": {}}},
+        {"creator": object},
+    ],
+)
+def test_what_only_the_driver_understands_is_left_to_the_engine(arguments: dict[str, Any]) -> None:
+    """An engine of a driver whose connections serve makes them itself; one of another driver is refused."""
+    deployment = deployment_of_engine(create_engine("mysql+pymysql://app@db1/locks", **arguments))
+    assert deployment.connect is not None
+    assert not deployment.hosts
+    engine = create_engine("mysql+pymysql://app@db1/locks", **arguments)
+    engine.dialect.driver = "mysqldb"
+    with pytest.raises(UsageError, match="cannot use connections of mysqldb"):
+        deployment_of_engine(engine)
+
+
+def test_arguments_of_an_engine_go_before_its_url(tmp_path: Path) -> None:
+    """`connect_args` names the server, and TLS is checked as the driver checks it."""
+    authority = str(tmp_path / "ca.pem")
+    trustme.CA().cert_pem.write_to_path(authority)
+    engine = create_engine(
+        "mysql+pymysql://app@db1/locks",
+        connect_args={"host": "db2", "port": 3308, "ssl": {"ca": authority}, "read_timeout": 3},
+    )
+    deployment = deployment_of_engine(engine)
+    assert deployment.hosts == [("db2", 3308)]
+    assert deployment.tls is not None
+    assert deployment.tls.check_hostname
+    engine = create_engine("mysql+pymysql://app@db1/locks", connect_args={"ssl_ca": authority})
+    deployment = deployment_of_engine(engine)
+    assert deployment.tls is not None
+    assert not deployment.tls.check_hostname
 
 
 def test_what_is_no_engine_is_refused() -> None:

@@ -12,7 +12,7 @@ from tests.postgresql.test_processes import ENDING, FORK, kill_a_waiter_with_a_c
 from tests.servers import MariaDbServer
 
 SESSIONS = """
-client = tenure.Client(url, namespace="fork")
+client = tenure.Client(url, namespace="fork", advice=False)
 lease = client.lock("name", ttl=20).acquire()
 say("held"); sys.stdin.readline()
 def child():
@@ -30,7 +30,7 @@ say(lease.release()); client.close()
 """
 
 LOOP = """
-client = tenure.AsyncClient(url, namespace="fork")
+client = tenure.AsyncClient(url, namespace="fork", advice=False)
 async def child_main(lease):
     async with client.lock("childs", timeout=30):
         assert await client.lock("name").try_acquire() is None
@@ -41,7 +41,7 @@ async def child_main(lease):
         say("refused")
     await client.close()
 async def main():
-    lease = await client.lock("name", ttl=60).acquire()
+    lease = await client.lock("name", ttl=30).acquire()
     say("held"); sys.stdin.readline()
     pid = fork(lambda: asyncio.run(child_main(lease)))
     say(await asyncio.to_thread(wait, pid)); lease.check()

@@ -3,17 +3,20 @@
 import asyncio
 import os
 import pwd
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
+from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
+import pymysql
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tenure import AsyncClient, Client, LockTimeout, Outcome, StoreError, StoreUnavailable
@@ -26,6 +29,8 @@ from tests.servers.homes import Home, mounts_disks
 from tests.servers.mariadb import DATABASE, PASSWORD, USER
 
 TEST_TIMEOUT = 30.0
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 both_forms = pytest.mark.parametrize("form", API_FORMS)
 
@@ -68,7 +73,7 @@ def test_an_uncontended_pair_is_two_round_trips(mariadb_server: MariaDbServer, f
         with Proxy(mariadb_server.address) as proxy:
             host, port = proxy.address
             url = f"mysql://{USER}:{PASSWORD}@{host}:{port}/{DATABASE}?guard=off&notify=off&prefix={prefix}"
-            lock = client_at(kit, url).lock("name", ttl=60)
+            lock = client_at(kit, url).lock("name", ttl=30)
             await (await lock.acquire()).release()
             before = proxy.counts.requests
             for _ in range(10):
@@ -111,6 +116,79 @@ def test_an_engine_makes_a_client(account: Account) -> None:
     assert engine.pool.checkedin() == 0  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 
 
+def _listening(engine: Engine, account: Account) -> None:
+    given = pymysql_arguments(account)
+
+    def name_the_server(dialect: object, record: object, args: list[object], keywords: dict[str, Any]) -> None:
+        keywords.clear()
+        keywords.update(given)
+
+    event.listen(engine, "do_connect", name_the_server)
+
+
+def pymysql_arguments(account: Account) -> dict[str, Any]:
+    """Return the arguments of the drivers for an account."""
+    parts = urlsplit(account.url)
+    return {
+        "host": parts.hostname,
+        "port": parts.port,
+        "user": parts.username,
+        "password": unquote(parts.password or ""),
+        "database": parts.path[1:],
+    }
+
+
+def test_a_client_locks_at_the_server_of_the_users_code(account: Account) -> None:
+    """Where code of the user's decides where an engine connects, its client connects there, in the engine's form."""
+    given = pymysql_arguments(account)
+    elsewhere = "mysql+pymysql://elsewhere.invalid/db"
+    listening = create_engine(elsewhere)
+    _listening(listening, account)
+    async_engine = create_async_engine("mysql+asyncmy://elsewhere.invalid/db")
+    _listening(async_engine.sync_engine, account)
+
+    async def lock() -> None:
+        async with AsyncClient(async_engine) as client, client.lock("name", timeout=TEST_TIMEOUT) as lease:
+            lease.check()
+            assert await asyncio.to_thread(other.lock("name").try_acquire) is None
+
+    with Client(account.url.partition("?")[0]) as other:
+        for engine in (
+            create_engine(elsewhere, creator=lambda: pymysql.connect(**given)),
+            create_engine(elsewhere, connect_args=given),
+            listening,
+        ):
+            with Client(engine) as client, client.lock("name", timeout=TEST_TIMEOUT):
+                assert other.lock("name").try_acquire() is None
+            assert SECRET not in str(client)
+        asyncio.run(lock())
+        with Client(async_engine) as client, pytest.raises(StoreError, match="only an AsyncClient can"):
+            client.lock("name").acquire(timeout=0)
+
+
+def test_a_listener_that_comes_later_is_noticed(account: Account) -> None:
+    """A client whose engine connects elsewhere since it was made does not go on to where it connected before."""
+    engine = create_engine(account.url.partition("?")[0].replace("mysql", "mysql+pymysql", 1))
+    with Client(engine) as client:
+        _listening(engine, account)
+        with pytest.raises(StoreError, match="do_connect"):
+            client.lock("name").acquire(timeout=0)
+
+
+def test_the_error_of_an_engines_own_code_is_said_without_secrets() -> None:
+    """Its kind is told, and not its text, which may have a password."""
+
+    def fail() -> object:
+        raise KeyError("hidden")
+
+    with (
+        Client(create_engine("mysql+pymysql://db1/locks", creator=fail)) as client,
+        pytest.raises(StoreUnavailable, match="KeyError") as caught,
+    ):
+        client.lock("name").acquire(timeout=0)
+    assert "hidden" not in str(caught.value)
+
+
 @both_forms
 def test_the_first_server_that_can_be_written_is_used(mariadb_server: MariaDbServer, tmp_path: Path, form: str) -> None:
     """A server that becomes read-only is left for the next host of the URL."""
@@ -123,7 +201,7 @@ def test_the_first_server_that_can_be_written_is_used(mariadb_server: MariaDbSer
             await (await client.lock("name").acquire()).release()
             assert await there.names() == []
             with mariadb_server.read_only():
-                lease = await client.lock("name", ttl=60).acquire(timeout=TEST_TIMEOUT)
+                lease = await client.lock("name", ttl=30).acquire(timeout=TEST_TIMEOUT)
                 assert [each.token for each in (await there.inspect("name")).holders] == [lease.token]
                 assert await lease.release() is Outcome.RELEASED
 
@@ -169,7 +247,7 @@ def test_tls(tls_server: TlsMariaDb, form: str) -> None:
     async def scene(kit: Kit) -> None:
         for options in ("ssl=true", f"ssl_ca={tls_server.certificates.authority}&ssl_verify_identity=true"):
             client = client_at(kit, f"{tls_server.url}?guard=off&{options}")
-            lease = await client.lock("name", ttl=60).acquire(timeout=TEST_TIMEOUT)
+            lease = await client.lock("name", ttl=30).acquire(timeout=TEST_TIMEOUT)
             assert await lease.release() is Outcome.RELEASED
 
     play(form, f"{tls_server.url}?ssl=true&guard=off", scene)
@@ -260,7 +338,7 @@ def test_wrong_tables_are_an_error_that_lasts(account: Account, wrong: str) -> N
 def test_a_session_of_another_user_is_heard_after_its_sleep(account: Account) -> None:
     """A user may not end the sleep of another user's session, whose waiter is served all the same."""
     with Client(account.url) as one, Client(account.user(f"{account.name}_o")) as other:
-        lease = one.lock("name", ttl=60).acquire()
+        lease = one.lock("name", ttl=30).acquire()
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(other.lock("name", ttl=20, timeout=TEST_TIMEOUT).acquire)
             eventually(lambda: one.inspect("name").waiters, "a waiter")
@@ -276,6 +354,19 @@ def _started(server: MariaDbServer) -> int:
     return int(time.time()) - int(seconds)
 
 
+def test_max_ttl_is_lowered_as_the_page_says(account: Account) -> None:
+    """The table keeps the largest max_ttl that any client had, until an administrator runs the statement."""
+    (lower,) = re.findall(r"UPDATE tenure_meta SET longest_ttl = \d+", (DOCS / "mysql.md").read_text("utf-8"))
+    url = account.url.partition("?")[0]
+    with Client(url) as before:
+        before.lock("name").acquire().release()
+    for statement, lasts in (("SELECT 1", 30.0), (lower, 5.0)):
+        account.execute(statement)
+        account.execute("UPDATE tenure_meta SET timeline = 'another server'")
+        with Client(f"{url}?max_ttl=5") as client:
+            assert lasts - 4 < client.inspect("name").quarantined_for <= lasts
+
+
 @pytest.mark.parametrize("guard", ["observed", "strict", "off"])
 def test_a_restart_of_a_durable_server(tmp_path: Path, guard: str) -> None:
     """A server that waits for its disk forgets nothing: only `guard=strict` begins a quarantine, which can be ended."""
@@ -283,7 +374,7 @@ def test_a_restart_of_a_durable_server(tmp_path: Path, guard: str) -> None:
         MariaDbServer(tmp_path, options=["--innodb-flush-log-at-trx-commit=1"]) as server,
         Client(f"{server.url}?guard={guard}&max_ttl=600", operation_timeout=5, retry_for=TEST_TIMEOUT) as client,
     ):
-        lease = client.lock("name", ttl=60).acquire()
+        lease = client.lock("name", ttl=30).acquire()
         before = _started(server)
         eventually(lambda: time.time() > before + 2, "a start in another second")
         server.kill()
@@ -320,12 +411,12 @@ def test_a_full_disk_is_named_and_passes(tmp_path: Path) -> None:
 
 def _grow(client: Client) -> None:
     for number in range(30_000):
-        client.lock(f"{'long' * 100}{number}", ttl=60).acquire().release()
+        client.lock(f"{'long' * 100}{number}", ttl=30).acquire().release()
 
 
 def _serves(client: Client) -> bool:
     try:
-        client.lock("again", ttl=60).acquire().release()
+        client.lock("again", ttl=30).acquire().release()
     except StoreUnavailable:
         return False
     return True

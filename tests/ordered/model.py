@@ -35,6 +35,7 @@ class ModelDirectory:
     """One client's session at it."""
 
     trust = TRUST
+    lasts = 2 * TRUST
 
     def __init__(self, runtime: Runtime, ensemble: SharedEnsemble) -> None:
         self.proved_at = float("-inf")
@@ -122,10 +123,17 @@ class ModelDirectory:
         self._answer("change")
         return done
 
-    async def rewrite(self, name: str, entry: Entry, text: str, until: float) -> bool:
+    async def rewrite(self, texts: Sequence[tuple[str, Entry, str]], until: float) -> list[bool]:
         self._reach()
         with self._mutex:
-            return self._ensemble.rewrite(name, entry, text)
+            written = [self._ensemble.rewrite(*each) for each in texts]
+        self._answer("rewrite")
+        return written
+
+    async def pass_over(self, name: str, entry: Entry, text: str, until: float) -> bool:
+        self._reach()
+        with self._mutex:
+            return self._ensemble.pass_over(name, entry, text)
 
     async def stir(self, name: str, entries: Sequence[Entry], until: float) -> None:
         with self._mutex:

@@ -3,7 +3,7 @@
 from tenure.contracts.deadlines import micros
 from tenure.contracts.messages import AcquireRequest, Granted, Notification, ReleaseRequest, RenewRequest
 from tenure.outcome import Outcome
-from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.runtimes.threads import ThreadsRuntime, complete
 from tenure.stores.ordered.store import OrderedStore
 from tests.ordered.model import ModelDirectory, SharedEnsemble
 
@@ -26,7 +26,7 @@ class Scene:
         self.store = OrderedStore(self.runtime, self.directory)
         self.notifications: list[Notification] = []
         self.store._deliver = self.notifications.append
-        drive(self.directory.open(self.store, self.until))
+        complete(self.directory.open(self.store, self.until))
 
     @property
     def until(self) -> float:
@@ -35,7 +35,7 @@ class Scene:
 
     def hold(self, request: AcquireRequest, within: float = 5.0) -> Granted:
         """Acquire what is free."""
-        reply = drive(self.store.acquire(request, self.runtime.now() + within))
+        reply = complete(self.store.acquire(request, self.runtime.now() + within))
         assert isinstance(reply, Granted)
         return reply
 
@@ -45,9 +45,9 @@ class Scene:
 
     def release(self, request: AcquireRequest, granted: Granted) -> Outcome:
         """Let go."""
-        return drive(self.store.release(ReleaseRequest(request.name, request.request_id, granted.token), self.until))
+        return complete(self.store.release(ReleaseRequest(request.name, request.request_id, granted.token), self.until))
 
     def end_the_silent(self, now: float) -> None:
         """Do what the store does in the background if nobody was heard until now."""
         for contender in self.store._contenders.silent(now):
-            drive(self.store._remover.remove_expired(contender, self.until))
+            complete(self.store._remover.remove_expired(contender, self.until))

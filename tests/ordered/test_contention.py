@@ -12,7 +12,7 @@ import pytest
 from tenure.contracts.messages import AcquireRequest, Busy, Granted, NotificationKind, Queued, WithdrawRequest
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.outcome import Outcome
-from tenure.runtimes.threads import drive
+from tenure.runtimes.threads import complete
 from tenure.stores.ordered.contenders import WOKEN_TTL
 from tenure.stores.ordered.entries import Listing
 from tenure.stores.ordered.inspector import Inspector
@@ -45,14 +45,14 @@ class Two:
 
     def wait(self, request_id: str) -> Queued:
         """Have the other client wait."""
-        reply = drive(self.there.store.acquire(ranged(request_id), self.there.until))
+        reply = complete(self.there.store.acquire(ranged(request_id), self.there.until))
         assert isinstance(reply, Queued)
         return reply
 
     def renew(self) -> bool:
         """Renew the lease; return whether the reply says that somebody waits."""
         renewal = self.here.renewal(self.request, self.granted)
-        assert drive(self.here.store.renew([renewal], self.here.until)) == [None]
+        assert complete(self.here.store.renew([renewal], self.here.until)) == [None]
         return renewal.contended
 
 
@@ -100,7 +100,7 @@ def test_a_waiter_that_becomes_the_first_is_told() -> None:
     two.wait("w1")
     two.wait("w2")
     contended(two.here)
-    drive(two.there.store.withdraw(WithdrawRequest("name", "w1", unsure=False), two.there.until))
+    complete(two.there.store.withdraw(WithdrawRequest("name", "w1", unsure=False), two.there.until))
     assert [each.request_id for each in two.there.notifications] == ["w2"]
     two.wait("w2")
     assert contended(two.here) == ["r1"]
@@ -109,7 +109,7 @@ def test_a_waiter_that_becomes_the_first_is_told() -> None:
 def a_refused_request_is_told() -> None:
     """Check that the holder hears of a request that may not wait and is refused."""
     two = Two(ranged("r1"))
-    refused = drive(two.there.store.acquire(replace(ask_of("t1"), wait=False), two.there.until))
+    refused = complete(two.there.store.acquire(replace(ask_of("t1"), wait=False), two.there.until))
     assert isinstance(refused, Busy)
     assert refused.holders == ("somebody",)
     assert contended(two.here) == ["r1"]
@@ -124,7 +124,7 @@ def test_a_holder_without_a_range_is_not_told() -> None:
     """It has nothing to hand off, so no waiter spends a request on it."""
     two = Two(ask_of("r1"))
     two.wait("w1")
-    drive(two.there.store.acquire(replace(ask_of("t1"), wait=False), two.there.until))
+    complete(two.there.store.acquire(replace(ask_of("t1"), wait=False), two.there.until))
     assert contended(two.here) == []
     assert not two.renew(), "and its renewal looks for nobody"
 
@@ -141,7 +141,7 @@ def test_a_grant_tells_of_the_waiters_behind_it() -> None:
     last = two.there.hold(ranged("w2"))
     assert not last.contended
     contended(two.there)
-    assert isinstance(drive(two.here.store.acquire(ranged("w3"), two.here.until)), Queued)
+    assert isinstance(complete(two.here.store.acquire(ranged("w3"), two.here.until)), Queued)
     assert contended(two.there) == ["w2"]
 
 
@@ -151,7 +151,7 @@ def a_renewal_tells_of_waiters() -> None:
     assert not two.renew()
     two.wait("w1")
     assert two.renew()
-    drive(two.there.store.withdraw(WithdrawRequest("name", "w1", unsure=False), two.there.until))
+    complete(two.there.store.withdraw(WithdrawRequest("name", "w1", unsure=False), two.there.until))
     assert not two.renew()
 
 
@@ -175,7 +175,7 @@ def test_a_message_that_is_lost_does_not_hold_the_waiter_up() -> None:
     Unheard.allowed.clear()
     two = Two(ranged("r1"), Unheard)
     two.wait("w1")
-    drive(two.there.store.acquire(replace(ask_of("t1"), wait=False), two.there.until))
+    complete(two.there.store.acquire(replace(ask_of("t1"), wait=False), two.there.until))
     assert len(Unheard.allowed) == 2
     assert max(Unheard.allowed) < WOKEN_TTL
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tenure import Client, Lease, LeaseLost, Lock, Outcome
-from tenure.core.lease import PART, CoreLease
+from tenure.core.lease import PART, CoreLease, Grant
 from tenure.core.local_queue import LocalQueue, LocalQueues
 from tenure.stores.ordered import Entry, Kind, acquiring
 from tenure.stores.ordered.granting import decide
-from tenure.stores.ordered.trust import SessionTrust
+from tenure.stores.ordered.renewing import SessionTrust
 from tests.ordered.model import TRUST, SharedEnsemble, model_source
 from tests.servers.waiting import ServerFailedError, wait_until
 from tests.simulated.mutants import replaced
@@ -98,7 +98,7 @@ def test_a_lease_longer_than_its_session_is_handed_off() -> None:
     long_leases_are_handed_off()
 
 
-def a_fourth_of_the_ttl(self: CoreLease) -> float:
+def a_fourth_of_the_ttl(self: Grant) -> float:
     """Demand a fourth of the ttl, whatever the store granted."""
     return self.request.ttl * PART
 
@@ -111,7 +111,7 @@ def trust_for_ever(self: SessionTrust, entry: Entry, sent: float) -> int:
 @pytest.mark.parametrize(
     "plant",
     [
-        replaced(CoreLease, "enough", a_fourth_of_the_ttl),
+        replaced(Grant, "enough", a_fourth_of_the_ttl),
         replaced(SessionTrust, "trusted", trust_for_ever),
     ],
     ids=["a fourth of the ttl must be left", "the session is not looked at"],

@@ -6,7 +6,7 @@ import pytest
 
 from tenure.contracts.messages import NotificationKind
 from tenure.errors import OutcomeUnknown, StoreUnavailable
-from tenure.runtimes.threads import drive
+from tenure.runtimes.threads import complete
 from tenure.stores.ordered import Entry, Listing, Record
 from tests.ordered.model import ModelDirectory
 from tests.ordered.scene import Scene, ask_of
@@ -18,13 +18,13 @@ LATER = 1e6
 def nothing_stays(scene: Scene) -> bool:
     """Tell whether all is gone once nobody was heard for long."""
     scene.end_the_silent(scene.runtime.now() + LATER)
-    return not drive(scene.directory.names("", scene.until)).names
+    return not complete(scene.directory.names("", scene.until)).names
 
 
 def take_away(scene: Scene, name: str) -> None:
     """Remove what is there, as whoever takes a name by force."""
-    entries = drive(scene.directory.look(name, scene.until)).entries
-    assert drive(scene.directory.change(name, entries, [], scene.until))
+    entries = complete(scene.directory.look(name, scene.until)).entries
+    assert complete(scene.directory.change(name, entries, [], scene.until))
 
 
 def test_late_news_of_a_revocation_ends_no_later_place() -> None:
@@ -56,7 +56,7 @@ def test_a_refused_renewal_ends_no_later_place() -> None:
     scene.directory.scene = scene  # type: ignore[attr-defined]
     granted = scene.hold(request)
     take_away(scene, request.name)
-    assert drive(scene.store.renew([scene.renewal(request, granted)], scene.until)) != [None]
+    assert complete(scene.store.renew([scene.renewal(request, granted)], scene.until)) != [None]
     assert nothing_stays(scene)
 
 
@@ -82,6 +82,6 @@ def test_a_join_that_was_sent_too_late_is_ended_too(answered: bool) -> None:
     scene.directory.scene = scene  # type: ignore[attr-defined]
     scene.directory.lose["join"] = 0 if answered else 1
     with pytest.raises(StoreUnavailable if answered else OutcomeUnknown):
-        drive(scene.store.acquire(request, scene.until))
-    assert drive(scene.directory.names("", scene.until)).names == [request.name]
+        complete(scene.store.acquire(request, scene.until))
+    assert complete(scene.directory.names("", scene.until)).names == [request.name]
     assert nothing_stays(scene)

@@ -3,11 +3,8 @@
 Each test has a bug planted as well, of the kind that leaves out or turns round a comparison of sessions, and finds it.
 """
 
-import inspect
-import sys
-import textwrap
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 from unittest.mock import patch
 
 import pytest
@@ -15,16 +12,16 @@ import pytest
 from tenure.contracts.messages import AdjustRequest, Granted
 from tenure.errors import StoreError
 from tenure.outcome import Outcome
-from tenure.runtimes.threads import drive
+from tenure.runtimes.threads import complete
 from tenure.stores.ordered import Entry, Listing, Record
 from tenure.stores.ordered.acquiring import Acquirer
-from tenure.stores.ordered.adjusting import Adjuster
 from tenure.stores.ordered.caretaker import Caretaker
 from tenure.stores.ordered.contenders import ContenderRegistry
 from tenure.stores.ordered.releasing import Releaser
-from tenure.stores.ordered.renewing import GONE, SESSION_ENDED, LeaseRenewals
+from tenure.stores.ordered.renewing import GONE, SESSION_ENDED, Adjuster, LeaseRenewals
 from tests.ordered.model import ModelDirectory
 from tests.ordered.scene import Scene, ask_of
+from tests.planting import planted
 
 
 class Lingering(ModelDirectory):
@@ -60,7 +57,7 @@ def renew() -> None:
     """Refuse to renew a lease of an earlier session, and say why."""
     scene, granted = held_before()
     renewal = scene.renewal(ask_of(), granted)
-    assert drive(scene.store.renew([renewal], scene.until)) != [None]
+    assert complete(scene.store.renew([renewal], scene.until)) != [None]
     assert renewal.refused_because == SESSION_ENDED
 
 
@@ -70,7 +67,7 @@ def renew_what_was_removed() -> None:
     granted = scene.hold(ask_of())
     scene.ensemble.withdraw_join("name", "r1")
     renewal = scene.renewal(ask_of(), granted)
-    assert drive(scene.store.renew([renewal], scene.until)) != [None]
+    assert complete(scene.store.renew([renewal], scene.until)) != [None]
     assert renewal.refused_because == GONE
 
 
@@ -89,7 +86,9 @@ def acquire() -> None:
 def adjust() -> None:
     """Change no lease of an earlier session."""
     scene, granted = held_before()
-    assert drive(scene.store.adjust(AdjustRequest("name", "r1", granted.token, 0, "another"), scene.until)) is not None
+    assert (
+        complete(scene.store.adjust(AdjustRequest("name", "r1", granted.token, 0, "another"), scene.until)) is not None
+    )
 
 
 class Unwilling(ModelDirectory):
@@ -109,12 +108,12 @@ def give_up() -> None:
     """Try again to remove what could not be removed while its session lives: it stands in everybody's way."""
     scene = Scene(Unwilling)
     scene.hold(ask_of())
-    drive(scene.store.close())  # so that nothing but this test works in the background
+    complete(scene.store.close())  # so that nothing but this test works in the background
     tender = Caretaker(scene.runtime, scene.directory, scene.store._contenders, scene.store._remover.remove_expired)
     tender._ending = scene.store._contenders.silent(scene.runtime.now() + 1e6)
     scene.directory.fails = 1  # type: ignore[attr-defined]
     scene.directory._session = tender._ending[0].entry.session  # type: ignore[union-attr]
-    drive(tender._clean_up())
+    complete(tender._clean_up())
     assert len(tender._ending) == 1
 
 
@@ -203,18 +202,9 @@ def test_sessions_are_told_apart(check: Check) -> None:
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_caught(bug: str) -> None:
     """A comparison that is left out, or turned round, is noticed."""
-    planted = BUGS[bug]
+    found = BUGS[bug]
     with (
-        patch.object(planted.owner, planted.method, method_of(planted)),
+        patch.object(found.owner, found.method, planted(found.owner, found.method, found.right, found.wrong)),
         pytest.raises((AssertionError, StoreError)),
     ):
-        planted.check()
-
-
-def method_of(bug: Bug) -> object:
-    """Return the method with the bug in it."""
-    source = textwrap.dedent(inspect.getsource(getattr(bug.owner, bug.method)))
-    assert source.count(bug.right) == 1, f"{bug.method} does not say {bug.right!r} any more"
-    space: dict[str, Any] = dict(vars(sys.modules[bug.owner.__module__]))
-    exec(source.replace(bug.right, bug.wrong), space)  # noqa: S102 - the source is our own
-    return cast("object", space[bug.method])
+        found.check()

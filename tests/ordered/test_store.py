@@ -9,7 +9,7 @@ from tenure.contracts.messages import RenewRequest
 from tenure.core.lease import why_refused
 from tenure.errors import StoreUnavailable
 from tenure.outcome import Outcome
-from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.runtimes.threads import ThreadsRuntime, complete
 from tenure.stores.ordered import Entry, Kind, Listing, Record
 from tenure.stores.ordered.store import OrderedStore
 from tests.ordered.model import ModelDirectory, SharedEnsemble
@@ -35,7 +35,7 @@ def test_a_place_that_was_ended_is_not_renewed() -> None:
     scene.directory.scene = scene  # type: ignore[attr-defined]
     request = ask_of()
     granted = scene.hold(request)
-    assert drive(scene.store.renew([scene.renewal(request, granted)], scene.until)) != [None]
+    assert complete(scene.store.renew([scene.renewal(request, granted)], scene.until)) != [None]
 
 
 def test_a_renewal_keeps_a_name_no_longer_than_its_ttl() -> None:
@@ -48,7 +48,7 @@ def test_a_renewal_keeps_a_name_no_longer_than_its_ttl() -> None:
         0.0  # as it was granted long ago; the background has nothing to look at yet
     )
     renewal = RenewRequest(request.name, request.request_id, granted.token, micros(1.0), request)
-    assert drive(scene.store.renew([renewal], scene.runtime.now() + 60.0)) == [None]
+    assert complete(scene.store.renew([renewal], scene.runtime.now() + 60.0)) == [None]
     assert contender.ends_at <= scene.runtime.now() + 1.0
 
 
@@ -89,9 +89,9 @@ def test_the_time_since_the_proof_passes_at_the_speed_of_the_stores_clock() -> N
 class NewSession(ModelDirectory):
     """One whose session ends, and is followed by another, while something is rewritten."""
 
-    async def rewrite(self, name: str, entry: Entry, text: str, until: float) -> bool:
+    async def rewrite(self, texts: Sequence[tuple[str, Entry, str]], until: float) -> list[bool]:
         """Rewrite it just before the end."""
-        done = await super().rewrite(name, entry, text, until)
+        done = await super().rewrite(texts, until)
         self._ensemble.end(self._session)
         self._begin()
         return done
@@ -102,7 +102,7 @@ def test_the_proof_of_another_session_renews_nothing() -> None:
     scene = Scene(NewSession)
     request = ask_of(ttl=micros(5.0))
     renewal = scene.renewal(request, scene.hold(request))
-    reply = drive(scene.store.renew([renewal], scene.until))
+    reply = complete(scene.store.renew([renewal], scene.until))
     assert reply != [None] or renewal.ttl == 0
 
 
@@ -114,12 +114,12 @@ def test_a_refusal_says_that_the_session_has_ended() -> None:
     directory = scene.directory
     directory._ensemble.end(directory._session)
     directory._begin()
-    assert drive(scene.store.renew([renewal], scene.until)) != [None]
+    assert complete(scene.store.renew([renewal], scene.until)) != [None]
     assert "session has ended: the servers" in renewal.refused_because
     scene = Scene(ModelDirectory)
     renewal = scene.renewal(request, scene.hold(request))
-    assert drive(scene.store.revoke(request.name, scene.until))
-    (reply,) = drive(scene.store.renew([renewal], scene.until))
+    assert complete(scene.store.revoke(request.name, scene.until))
+    (reply,) = complete(scene.store.renew([renewal], scene.until))
     assert reply is not None
     assert "its entry is gone" in renewal.refused_because
     assert "its entry is gone" in why_refused(reply, renewal)
@@ -167,7 +167,7 @@ def test_a_release_leaves_nothing_though_something_beside_it_changes() -> None:
     granted = scene.hold(request)
     scene.directory.meddles = True  # type: ignore[attr-defined]
     assert scene.release(request, granted) is Outcome.RELEASED
-    assert drive(scene.directory.names("", scene.until)).names == []
+    assert complete(scene.directory.names("", scene.until)).names == []
 
 
 class SessionEndsAtTheBlock(ModelDirectory):
@@ -192,7 +192,7 @@ def test_a_release_removes_the_block_of_an_earlier_session() -> None:
     request = ask_of(lock_delay=1.0)
     granted = scene.hold(request)
     assert scene.release(request, granted) is Outcome.RELEASED
-    assert drive(scene.directory.names("", scene.until)).names == []
+    assert complete(scene.directory.names("", scene.until)).names == []
 
 
 def test_who_joins_again_has_a_block_for_its_present_entry() -> None:
@@ -200,7 +200,7 @@ def test_who_joins_again_has_a_block_for_its_present_entry() -> None:
     scene = Scene(SessionEndsAtTheBlock)
     request = ask_of(lock_delay=1.0)
     scene.hold(request)
-    listing = drive(scene.directory.look(request.name, scene.until))
+    listing = complete(scene.directory.look(request.name, scene.until))
     (contender,) = (each for each in listing.entries if each.kind is Kind.CONTENDER)
     (block,) = (each for each in listing.entries if each.kind is Kind.BLOCK)
     assert block.before == contender.order
@@ -224,9 +224,9 @@ def test_an_error_that_nobody_foresaw_does_not_end_the_session() -> None:
     runtime = ThreadsRuntime()
     directory = Ailing(runtime, SharedEnsemble())
     store = OrderedStore(runtime, directory)
-    drive(store.open(lambda _: None, runtime.now() + 5.0))
+    complete(store.open(lambda _: None, runtime.now() + 5.0))
     wait_until(lambda: directory.kept_alive > 1, "another renewal of the session")
-    drive(store.close())
+    complete(store.close())
 
 
 class Hasty(ModelDirectory):
@@ -248,6 +248,6 @@ def test_what_is_cleaned_up_does_not_hold_up_the_renewal_of_the_session() -> Non
     scene.hold(ask_of())
     caretaker = scene.store._caretaker
     caretaker._ending = scene.store._contenders.silent(scene.runtime.now() + 1e6)
-    drive(caretaker._clean_up())
+    complete(caretaker._clean_up())
     [until] = scene.directory.untils
     assert until - scene.runtime.now() <= scene.directory.trust / 3

@@ -11,7 +11,7 @@ from tenure.contracts.limits import MOST_TOKENS
 from tenure.contracts.messages import AcquireRequest, AdjustRequest, Granted, Queued
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.outcome import Outcome
-from tenure.runtimes.threads import drive
+from tenure.runtimes.threads import complete
 from tenure.stores.ordered import acquiring, entries
 from tenure.stores.ordered.entries import Entry, Kind
 from tests.ordered.scene import Scene, ask_of
@@ -80,8 +80,8 @@ def test_a_grant_has_the_last_token_of_its_range() -> None:
     [entry] = scene.ensemble.listing("name").entries
     assert granted.token == entry.position * 1024 + 1023
     assert scene.hold(request) == granted, "a repeated request gets the same token"
-    assert drive(scene.store.renew([scene.renewal(request, granted)], scene.until)) == [None]
-    assert drive(scene.store.adjust(AdjustRequest("name", "r1", granted.token, 0, "another"), scene.until)) is None
+    assert complete(scene.store.renew([scene.renewal(request, granted)], scene.until)) == [None]
+    assert complete(scene.store.adjust(AdjustRequest("name", "r1", granted.token, 0, "another"), scene.until)) is None
     assert scene.release(request, granted) is Outcome.RELEASED
     assert scene.hold(ranged("r2", 1)).token % 1024 == 0
 
@@ -92,7 +92,7 @@ def test_a_lease_is_known_by_its_last_token_alone() -> None:
     request = ranged("r1")
     granted = scene.hold(request)
     other = Granted(granted.token - 1, granted.ttl)
-    assert drive(scene.store.renew([scene.renewal(request, other)], scene.until)) != [None]
+    assert complete(scene.store.renew([scene.renewal(request, other)], scene.until)) != [None]
     assert scene.release(request, other) is not Outcome.RELEASED
     assert scene.release(request, granted) is Outcome.RELEASED
 
@@ -102,7 +102,7 @@ def test_a_waiter_is_told_a_counter_below_all_its_tokens() -> None:
     scene = Scene()
     request = ranged("r1")
     granted = scene.hold(request)
-    queued = drive(scene.store.acquire(ranged("r2"), scene.until))
+    queued = complete(scene.store.acquire(ranged("r2"), scene.until))
     assert isinstance(queued, Queued)
     assert granted.token <= queued.counter
     assert scene.release(request, granted) is Outcome.RELEASED
@@ -113,12 +113,12 @@ def test_others_see_and_revoke_the_token_that_the_holder_has() -> None:
     """An inspector of another client shows the last token of the range, and takes the lease by it."""
     scene = Scene()
     granted = scene.hold(ranged("r1"))
-    view = drive(scene.store.inspect("name", scene.until))
+    view = complete(scene.store.inspect("name", scene.until))
     assert [holder.token for holder in view.holders] == [granted.token] == [view.last_token]
-    assert drive(scene.store.revoke("name", scene.until, granted.token - 1)) == []
-    [victim] = drive(scene.store.revoke("name", scene.until, granted.token))
+    assert complete(scene.store.revoke("name", scene.until, granted.token - 1)) == []
+    [victim] = complete(scene.store.revoke("name", scene.until, granted.token))
     assert victim.token == granted.token
-    view = drive(scene.store.inspect("name", scene.until))
+    view = complete(scene.store.inspect("name", scene.until))
     following = scene.hold(ranged("r2"))
     assert granted.token <= view.last_token < following.token - RESERVED + 1
 

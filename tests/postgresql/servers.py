@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
-from tenure.stores.postgresql.options import PREFIX
 from tenure.stores.postgresql.schema import ddl, grants
+from tenure.stores.sql.deployment import PREFIX
 from tests.servers import Certificates, PostgresServer, Proxy
 from tests.servers.homes import Home
 

@@ -159,7 +159,7 @@ def test_a_connection_is_not_put_back_after_an_unlock_that_failed(
     async def not_held(*_args: object) -> bool:
         return False
 
-    monkeypatch.setattr("tenure.stores.postgresql.advisory_session.PgLockSession.unlock", not_held)
+    monkeypatch.setattr("tenure.stores.postgresql.advisory.PgLockSession.unlock", not_held)
     lease.release()
     eventually(lambda: not postgres_server.execute(LOCKS), "a closed session")
     assert pid not in postgres_server.clients()

@@ -7,7 +7,7 @@ import pytest
 from tenure import Client, LockTimeout, StoreError
 from tenure.errors import TenureError
 from tenure.stores.postgresql import advisory_sql
-from tenure.stores.postgresql.advisory_session import PgLockSession
+from tenure.stores.postgresql.advisory import PgLockSession
 from tenure.stores.postgresql.connection import PgStatement
 from tenure.stores.sql.sessions import LockKey
 from tests.faults.session_locks import follow_a_silent_holder

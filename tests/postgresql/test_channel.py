@@ -30,10 +30,10 @@ def test_nobody_is_notified_who_does_not_wait(postgres_server: PostgresServer) -
             other.names()
             postgres_server.execute("TRUNCATE told")
             for number in range(100):
-                client.lock(f"alone {number % 3}", TTL).acquire().release()
+                client.lock(f"alone {number % 3}", ttl=TTL).acquire().release()
             assert postgres_server.execute("SELECT count(*) FROM told") == [(0,)]
-            lease = client.lock("wanted", TTL).acquire()
-            waiting = other.lock("wanted", TTL)
+            lease = client.lock("wanted", ttl=TTL).acquire()
+            waiting = other.lock("wanted", ttl=TTL)
             import threading
 
             thread = threading.Thread(target=lambda: waiting.acquire().release())
@@ -61,8 +61,8 @@ def test_a_session_that_hears_nothing_is_no_channel(
 
     async def scene(kit: Kit) -> None:
         ours, theirs = client_at(kit, postgres_server.url), client_at(kit, postgres_server.url)
-        lease = await ours.lock("name", TTL).acquire()
-        waiting = kit.start(lambda: theirs.lock("name", TTL).acquire())
+        lease = await ours.lock("name", ttl=TTL).acquire()
+        waiting = kit.start(lambda: theirs.lock("name", ttl=TTL).acquire())
         await kit.waiters(ours, "name", 1)
         assert await lease.release() is Outcome.RELEASED
         assert await (await waiting.result()).release() is Outcome.RELEASED
@@ -80,8 +80,8 @@ def test_a_message_of_others_is_ignored(postgres_server: PostgresServer, form: s
     async def scene(kit: Kit) -> None:
         waiter = client_at(kit, f"{postgres_server.url}?application_name={mine}")
         holder = client_at(kit, postgres_server.url)
-        lease = await holder.lock("name", TTL).acquire()
-        waiting = kit.start(lambda: waiter.lock("name", TTL).acquire())
+        lease = await holder.lock("name", ttl=TTL).acquire()
+        waiting = kit.start(lambda: waiter.lock("name", ttl=TTL).acquire())
         await kit.waiters(holder, "name", 1)
         channel = waiter.session().channel
         for words in ("", "x", "[", "[1,2,3,4,5]", '["granted","x",1,1,1]', "null", "9" * 5000, "[" * 5000):
@@ -104,7 +104,7 @@ def test_many_clients_behind_a_pooler_of_two(pgbouncer: PgBouncer, form: str, ca
         inside: list[int] = []
 
         async def work(number: int) -> int:
-            async with clients[number].lock("hot", TTL) as lease:
+            async with clients[number].lock("hot", ttl=TTL) as lease:
                 inside.append(number)
                 assert inside == [number]
                 await kit.pause(0.001)

@@ -28,9 +28,9 @@ def test_a_statement_without_a_reply(postgres_server: PostgresServer, statement:
             ours = client_at(kit, url_at(proxy.address), operation_timeout=2.0)
             theirs = client_at(kit, postgres_server.url, operation_timeout=2.0)
             FAULTS[fault](proxy, containing=f"tenure_{statement}".encode())
-            lease = await ours.lock("name", TTL).acquire()
+            lease = await ours.lock("name", ttl=TTL).acquire()
             lease.check()
-            waiting = kit.start(lambda: theirs.lock("name", TTL).acquire())
+            waiting = kit.start(lambda: theirs.lock("name", ttl=TTL).acquire())
             await kit.waiters(theirs, "name", 1)
             FAULTS[fault](proxy, containing=f"tenure_{statement}".encode())
             with suppress(OutcomeUnknown):  # it says so, and the renewer goes on
@@ -38,7 +38,7 @@ def test_a_statement_without_a_reply(postgres_server: PostgresServer, statement:
             assert await lease.release() is Outcome.RELEASED
             next_lease = await waiting.result()
             assert next_lease.token > lease.token
-            waiting = kit.start(lambda: ours.lock("name", TTL).acquire())
+            waiting = kit.start(lambda: ours.lock("name", ttl=TTL).acquire())
             await kit.waiters(theirs, "name", 1)
             assert await next_lease.release() is Outcome.RELEASED
             again = await waiting.result()
@@ -64,7 +64,7 @@ def test_a_try_without_a_reply_leaves_nothing(postgres_server: PostgresServer, f
             await client.names()
             proxy.swallow(containing=b"tenure_acquire")
             with pytest.raises(StoreUnavailable, match="did not answer"):
-                await client.lock("name", TTL).try_acquire()
+                await client.lock("name", ttl=TTL).try_acquire()
             await kit.free(other, "name")
 
     play(form, postgres_server.url, scene)
@@ -91,8 +91,8 @@ def test_a_request_that_a_paused_server_carries_out_later_leaves_nothing(
     async def scene(kit: Kit) -> None:
         client = client_at(kit, postgres_server.url, operation_timeout=0.3, retry_for=0.6)
         other = client_at(kit, postgres_server.url)
-        await client.lock("warm", TTL).acquire()
-        held = await other.lock("held", TTL).acquire()
+        await client.lock("warm", ttl=TTL).acquire()
+        held = await other.lock("held", ttl=TTL).acquire()
         postgres_server.pause()
         try:
             with pytest.raises(StoreUnavailable):
@@ -104,7 +104,7 @@ def test_a_request_that_a_paused_server_carries_out_later_leaves_nothing(
         await kit.free(other, "free")
         await kit.waiters(other, "held", 0)
         assert await held.release() is Outcome.RELEASED
-        lease = await other.lock("free", TTL).acquire()
+        lease = await other.lock("free", ttl=TTL).acquire()
         assert await lease.release() is Outcome.RELEASED
 
     play(form, postgres_server.url, scene)

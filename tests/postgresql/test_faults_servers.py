@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Generator
@@ -16,8 +17,10 @@ from tests.hazards.helpers import Script, eventually
 from tests.postgresql.servers import url_at
 from tests.servers import PostgresServer, Standby
 
-TTL = 60.0
-MAX_TTL = 60.0
+TTL = 30.0
+MAX_TTL = 30.0
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture
@@ -46,23 +49,23 @@ def test_a_restart_forgets_nothing(server: PostgresServer, end: object, form: st
 
     async def scene(kit: Kit) -> None:
         holder, waiter, other = (client_at(kit, server.url, retry_for=30.0) for _ in range(3))
-        await (await other.lock("warm", TTL).acquire()).release()
-        lease = await holder.lock("name", TTL).acquire()
-        waiting = kit.start(lambda: waiter.lock("name", TTL).acquire())
+        await (await other.lock("warm", ttl=TTL).acquire()).release()
+        lease = await holder.lock("name", ttl=TTL).acquire()
+        waiting = kit.start(lambda: waiter.lock("name", ttl=TTL).acquire())
         await kit.waiters(holder, "name", 1)
-        plain = await holder.lock("plain", TTL).acquire()
+        plain = await holder.lock("plain", ttl=TTL).acquire()
         end(server)
         lease.check()
         with contextlib.suppress(StoreUnavailable):
-            assert await other.lock("plain", TTL).try_acquire() is None
-        assert await other.lock("plain", TTL).try_acquire() is None
+            assert await other.lock("plain", ttl=TTL).try_acquire() is None
+        assert await other.lock("plain", ttl=TTL).try_acquire() is None
         assert await plain.extend(TTL) > TTL / 2
         assert not waiting.done()
         assert await lease.release() is Outcome.RELEASED
         after = await waiting.result(30)
         assert after.token > lease.token
         assert await after.release() is Outcome.RELEASED
-        assert await (await other.lock("free", TTL).acquire()).release() is Outcome.RELEASED
+        assert await (await other.lock("free", ttl=TTL).acquire()).release() is Outcome.RELEASED
 
     play(form, server.url, scene)
 
@@ -75,21 +78,34 @@ def test_only_the_strict_guard_doubts_a_restart(server: PostgresServer, guard: s
 
     async def scene(kit: Kit) -> None:
         client = client_at(kit, url)
-        lease = await client.lock("name", TTL).acquire()
+        lease = await client.lock("name", ttl=TTL).acquire()
         crash(server)
         fresh = client_at(kit, url)
         if guard == "observed":
-            await (await fresh.lock("free", TTL).acquire()).release()
+            await (await fresh.lock("free", ttl=TTL).acquire()).release()
         else:
             with pytest.raises(LockTimeout, match=r"quarantine|restarted|forgotten"):
-                await fresh.lock("free", TTL).acquire(timeout=0.3)
+                await fresh.lock("free", ttl=TTL).acquire(timeout=0.3)
             assert await lease.extend(TTL) > TTL / 2
             end_quarantine(url)
-            await (await fresh.lock("free", TTL).acquire(timeout=10)).release()
+            await (await fresh.lock("free", ttl=TTL).acquire(timeout=10)).release()
         lease.check()
         assert await lease.release() is Outcome.RELEASED
 
     play(form, url, scene)
+
+
+def test_max_ttl_is_lowered_as_the_page_says(postgres_server: PostgresServer) -> None:
+    """The table keeps the largest max_ttl that any client had, until an administrator runs the statement."""
+    (lower,) = re.findall(r"UPDATE tenure_meta SET longest_ttl = \d+", (DOCS / "postgresql.md").read_text("utf-8"))
+    url = url_at(postgres_server.address, "?prefix=lowered_")
+    with Client(url) as before:
+        before.lock("name").acquire().release()
+    for statement, lasts in (("SELECT 1", 30.0), (lower.replace("tenure_", "lowered_"), 5.0)):
+        postgres_server.execute(statement)
+        postgres_server.execute("UPDATE lowered_meta SET timeline = 'another server'")
+        with Client(f"{url}&max_ttl=5") as client:
+            assert lasts - 4 < client.inspect("name").quarantined_for <= lasts
 
 
 @contextlib.contextmanager
@@ -117,31 +133,31 @@ def test_a_promoted_standby_that_forgot(tmp_path: Path, guard: str, form: str) -
     async def scene(kit: Kit) -> None:
         url = both(primary, standby, f"?guard={guard}&max_ttl={MAX_TTL}")
         holder, other = client_at(kit, url, retry_for=30.0), client_at(kit, url, retry_for=30.0)
-        warm = await other.lock("name", TTL).acquire()
+        warm = await other.lock("name", ttl=TTL).acquire()
         await warm.release()
         standby.await_caught_up()
         with standby.lags():
-            lease = await holder.lock("name", TTL).acquire()
+            lease = await holder.lock("name", ttl=TTL).acquire()
             primary.kill()
             standby.promote()
             if guard == "off":
-                wrong = await other.lock("name", TTL).acquire()
+                wrong = await other.lock("name", ttl=TTL).acquire()
                 assert wrong.token > lease.token
                 with contextlib.suppress(LeaseLost):
                     await lease.release()
                 await wrong.release()
                 return
             with pytest.raises(LockTimeout):
-                await other.lock("name", TTL).acquire(timeout=1.0)
+                await other.lock("name", ttl=TTL).acquire(timeout=1.0)
             with pytest.raises(LockTimeout):
-                await other.lock("free", TTL).acquire(timeout=0.3)
+                await other.lock("free", ttl=TTL).acquire(timeout=0.3)
             assert await lease.extend(TTL) > TTL / 2
             (seen,) = (await other.inspect("name")).holders
             assert seen.token == lease.token
             end_quarantine(url)
-            assert await other.lock("name", TTL).try_acquire() is None
+            assert await other.lock("name", ttl=TTL).try_acquire() is None
             assert await lease.release() is Outcome.RELEASED
-            after = await other.lock("name", TTL).acquire()
+            after = await other.lock("name", ttl=TTL).acquire()
             assert after.token > lease.token
             await after.release()
 
@@ -156,9 +172,9 @@ def test_a_standby_is_named(tmp_path: Path, form: str) -> None:
     async def scene(kit: Kit) -> None:
         lost = client_at(kit, standby.url, retry_for=0.2)
         with pytest.raises(StoreUnavailable, match=r"standby.*name the primary"):
-            await lost.lock("name", TTL).acquire()
+            await lost.lock("name", ttl=TTL).acquire()
         found = client_at(kit, both(standby, primary, ""))
-        assert await (await found.lock("name", TTL).acquire()).release() is Outcome.RELEASED
+        assert await (await found.lock("name", ttl=TTL).acquire()).release() is Outcome.RELEASED
 
     with lagging(tmp_path) as (primary, standby):
         play(form, primary.url, scene)
@@ -170,17 +186,17 @@ def test_a_dead_waiter_is_skipped_at_once(postgres_server: PostgresServer) -> No
 import sys, tenure
 client = tenure.Client(sys.argv[1], owner="dead")
 print("ready", flush=True)
-client.lock("name", ttl=60).acquire()
+client.lock("name", ttl=30).acquire()
 """
     url = url_at(postgres_server.address, "?prefix=dead_")
     with Client(url) as holder, Client(url, owner="live") as waiter:
-        lease = holder.lock("name", ttl=60).acquire()
+        lease = holder.lock("name", ttl=30).acquire()
         script = Script(code, url)
         assert script.hear() == "ready"
         eventually(lambda: len(holder.inspect("name").waiters) == 1, "the waiter that dies")
         os.kill(script.pid, 9)
         eventually(lambda: not holder.inspect("name").waiters[0].alive, "its end")
         lease.release()
-        with waiter.lock("name", ttl=60) as after:
+        with waiter.lock("name", ttl=30) as after:
             assert after.token > lease.token
         script.kill()

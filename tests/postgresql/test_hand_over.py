@@ -15,9 +15,9 @@ from tests.hazards.helpers import eventually
 from tests.servers import PostgresServer
 
 WRONG = {
-    "a waiter that fell silent": ("            AND (waiter ->> 1)::bigint >= at\n", ""),
+    "a waiter that fell silent": ("            AND first.fresh_until >= at\n", ""),
     "a waiter without a listener": (
-        "            AND NOT pg_try_advisory_xact_lock_shared(hashtextextended(waiter ->> 3, 0))\n",
+        "            AND NOT pg_try_advisory_xact_lock_shared(hashtextextended(first.channel, 0))\n",
         "",
     ),
 }
@@ -67,6 +67,21 @@ def test_a_hand_over_to_nobody_is_noticed(
     assert before in schema.SCHEMA
     monkeypatch.setattr(schema, "SCHEMA", schema.SCHEMA.replace(before, after))
     assert not passes_over(postgres_server, f"wrong_{int(closes)}_", closes=closes)
+
+
+def test_a_waiter_that_may_be_passed_is_granted_the_name(postgres_server: PostgresServer) -> None:
+    """The release itself grants it: with `fair=False` nobody waits for a waiter to be woken, and nothing costs more."""
+    holder, there = (opened(postgres_server, "barging_") for _ in range(2))
+    try:
+        lease, waiter = (replace(each.request("name"), fair_after=100_000) for each in (holder, there))
+        token = drive(holder.acquire_free(lease))
+        drive(there.acquire(waiter))
+        drive(holder.release(lease, token))
+        (granted,) = drive(there.inspect("name")).holders
+        assert drive(there.renew(waiter, granted.token, 20.0)) is None
+    finally:
+        for each in (holder, there):
+            drive(each.close())
 
 
 def test_a_waiter_that_asks_again_costs_one_statement(

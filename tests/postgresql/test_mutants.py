@@ -9,8 +9,9 @@ from tenure import TenureError
 from tenure.stores.postgresql import connection, database, link
 from tenure.stores.postgresql.channel import PgChannel
 from tenure.stores.postgresql.connection import PgConnection, PgStatement
-from tenure.stores.postgresql.errors import PgBroken, PgServerError, unanswered
+from tenure.stores.postgresql.errors import PgServerError
 from tenure.stores.postgresql.link import PgLink
+from tenure.stores.sql.errors import SqlBroken
 from tests.faults.scenes import API_FORMS
 from tests.postgresql import test_channel, test_connections, test_faults_sessions
 from tests.servers import PostgresServer
@@ -26,9 +27,9 @@ def keep_what_timed_out(patch: Patch) -> None:
             return await self.run(connection, work, until)
         except connection_errors as error:
             self.put_back(connection)
-            raise unanswered(connection.place, error) from error
+            raise self.meaning(connection.place, error) from error
 
-    connection_errors = (PgBroken,)
+    connection_errors = (SqlBroken,)
     patch.setattr(PgLink, "_carry_out", carry_out)
 
 
@@ -43,7 +44,7 @@ def look_once(patch: Patch) -> None:
 
 def give_up_conflicts(patch: Patch) -> None:
     """Report a conflict of transactions instead of retrying it."""
-    patch.setattr(database, "CONFLICTS", frozenset[str]())
+    patch.setattr(database.PgDatabase, "conflicts", frozenset[str]())
 
 
 def misread_refusals(patch: Patch) -> None:

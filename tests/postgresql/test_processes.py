@@ -9,7 +9,7 @@ from tests.hazards.test_fork import PRELUDE
 from tests.servers import PostgresServer
 
 FORK = """
-client = tenure.Client(url, namespace="fork")
+client = tenure.Client(url, namespace="fork", advice=False)
 lease = client.lock("name", ttl=20).acquire()
 def child():
     assert client.lock("name").try_acquire() is None
@@ -28,17 +28,17 @@ say(lease.release()); client.close()
 """
 
 WAITER = """
-client = tenure.Client(url, namespace="fork")
+client = tenure.Client(url, namespace="fork", advice=False)
 client.names()
 out, into = os.pipe()
 pid = fork(lambda: (os.close(into), os.read(out, 1)))
 say(pid)
-client.lock("waited for", ttl=60).acquire()
+client.lock("waited for", ttl=30).acquire()
 """
 
 ENDING = """
-client = tenure.Client(url, namespace="fork")
-lease = client.lock("ending", ttl=60).acquire()
+client = tenure.Client(url, namespace="fork", advice=False)
+lease = client.lock("ending", ttl=30).acquire()
 say("held")
 """
 
@@ -55,7 +55,7 @@ except tenure.TenureError as error:
 
 def kill_a_waiter_with_a_child(onlooker: Client, url: str) -> None:
     """Kill a process that waits and whose child lives: its death is noticed, and the release passes over it."""
-    lease = onlooker.lock("waited for", ttl=60).acquire()
+    lease = onlooker.lock("waited for", ttl=30).acquire()
     script = Script(PRELUDE + WAITER, url)
     assert int(script.hear())
     eventually(lambda: onlooker.inspect("waited for").waiters, "a waiter")

@@ -17,7 +17,7 @@ from tests.wrong_servers import complaint
 LOCK = """
 import sys, tenure
 sys.stdin.readline()
-with tenure.Client(sys.argv[1]) as client:
+with tenure.Client(sys.argv[1], advice=False) as client:
     with client.lock("migrated", ttl=20) as lease:
         print(lease.token)
 """

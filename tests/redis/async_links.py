@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from tenure.runtimes.aio import AsyncioRuntime
-from tenure.stores.redis.links.access import RedisAccess
 from tenure.stores.redis.links.aio import RedisAsyncLink
 from tenure.stores.redis.links.aio_pipeline import Pipeline
-from tenure.stores.redis.links.link import RedisAddress, RedisHearing
-from tenure.stores.redis.lua.scripts import Script
+from tenure.stores.redis.links.link import RedisAccess, RedisAddress, RedisHearing
+from tenure.stores.redis.scripts import Script
 
 TEST_TIMEOUT = 60.0
 """How long to wait, in seconds, for what must happen: only ever used up by a failure."""

@@ -14,7 +14,7 @@ from typing import Self
 
 from tenure import AsyncClient, AsyncLease, Client, LockTimeout, StaleTokenError, StoreError
 from tenure.runtimes.clocks import steady
-from tenure.runtimes.threads import drive
+from tenure.runtimes.threads import complete
 from tenure_testing.conformance.adapter import Adapter, adapt
 from tests.faults.resource import Resource
 from tests.hazards.helpers import eventually
@@ -244,7 +244,7 @@ class Crew:
     def _block(self, workers: int) -> None:
         with Client(self._url, owner="thread") as client:
             made = self._hire(adapt(client), workers)
-            threads = [threading.Thread(target=self._run, args=(lambda w=w: drive(w.work()),)) for w in made]
+            threads = [threading.Thread(target=self._run, args=(lambda w=w: complete(w.work()),)) for w in made]
             for thread in threads:
                 thread.start()
             for thread in threads:

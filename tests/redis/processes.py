@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 
 from tenure import AsyncClient, Client
-from tenure.runtimes.threads import drive
+from tenure.runtimes.threads import complete
 from tenure_testing.conformance.adapter import adapt
 from tests.faults.children import API_FORMS, Children
 from tests.faults.resource import SharedNumbers
@@ -83,7 +83,7 @@ class _Shift:
 
     def block(self) -> None:
         with Client(self._url) as client:
-            threads = [threading.Thread(target=drive, args=(each.work(),)) for each in self._hire(adapt(client))]
+            threads = [threading.Thread(target=complete, args=(each.work(),)) for each in self._hire(adapt(client))]
             for thread in threads:
                 thread.start()
             for thread in threads:

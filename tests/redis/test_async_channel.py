@@ -7,9 +7,8 @@ import pytest
 
 from tenure.errors import OutcomeUnknown, StoreUnavailable
 from tenure.runtimes.aio import AsyncioRuntime
-from tenure.stores.redis.links.access import RedisAccess
 from tenure.stores.redis.links.aio import RedisAsyncLink
-from tenure.stores.redis.links.link import RedisAddress, RedisHearing, ReplyError
+from tenure.stores.redis.links.link import RedisAccess, RedisAddress, RedisHearing, ReplyError
 from tests.redis.async_links import LOOPS, Ears, client_id, echo, happens, is_lost, link_to, pipe_of, run, soon
 from tests.redis.test_resharding import Move
 from tests.servers import Cluster, Proxy, RedisServer

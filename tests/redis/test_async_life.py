@@ -11,13 +11,13 @@ import pytest
 
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from tenure.runtimes.aio import AsyncioRuntime
-from tenure.stores.redis.links.access import RedisAccess
 from tenure.stores.redis.links.aio import RedisAsyncLink
 from tenure.stores.redis.links.aio_line import BREATH
-from tenure.stores.redis.links.link import RedisAddress
+from tenure.stores.redis.links.link import RedisAccess, RedisAddress
 from tests.redis.async_links import (
     COUNT,
     LOOPS,
+    TEST_TIMEOUT,
     WHO,
     Ears,
     echo,
@@ -511,7 +511,7 @@ def test_fork(redis_server: RedisServer, loop: str, far: str) -> None:
     async def main() -> None:
         before = sockets()
         ears = Ears()
-        async with link_to(redis_server.address, ears) as link:
+        async with link_to(redis_server.address, ears, RedisAccess(connect_timeout=TEST_TIMEOUT)) as link:
             if far == "connecting":
                 redis_server.pause()
             connecting = asyncio.ensure_future(link.listen("fork", soon()))

@@ -13,6 +13,7 @@ from tenure.runtimes.threads import ThreadEvent, drive
 from tenure.stores.redis.links import direct_reading
 from tenure.stores.redis.links.direct_reading import DirectReading
 from tenure.stores.redis.links.link import RedisHearing
+from tests.planting import planted
 from tests.redis.threaded import TEST_TIMEOUT, Driven, at_once, linked
 from tests.servers import RedisServer
 from tests.servers.waiting import wait_until
@@ -193,6 +194,56 @@ def test_an_event_that_another_thread_sets_ends_the_wait(redis_server: RedisServ
         event.set()
         reader.join(TEST_TIMEOUT)
         assert not reader.is_alive()
+
+
+class _SetByAnother(ThreadEvent):
+    """An event that another thread sets just after the first look at it."""
+
+    def is_set(self) -> bool:
+        before = super().is_set()
+        if not before:
+            self.set()
+        return before
+
+
+@pytest.mark.usefixtures("long_lent")
+def test_a_reader_is_woken_by_others_only(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it reads itself does not wake it. An event that is set between its look and its poll does."""
+    with mailbox(redis_server) as box:
+        pipe, woken = box.direct._reader_pipe, list[object]()
+        assert pipe is not None
+        wake = pipe.wake
+
+        def noted() -> None:
+            woken.append(None)
+            wake()
+
+        monkeypatch.setattr(pipe, "wake", noted)
+        for number in range(5):
+            box.exchange(redis_server, b"own %d" % number)
+        assert not woken
+        box.events[b"by another"] = _SetByAnother()
+        assert box.wait(b"by another")
+        assert woken
+
+
+ARM = "event.when_set = pipe.wake  # so before the look, or who sets it just after that would wake nobody"
+LOOK = "if event.is_set():\n                return True"
+WRONG_READERS = {
+    "rings for its own": ("event.when_set = None  # this", "pass  # this"),
+    "looks before it can be woken": (f"{ARM}\n            {LOOK}", f"{LOOK}\n            {ARM}"),
+}
+
+
+@pytest.mark.usefixtures("long_lent")
+@pytest.mark.parametrize("wrong", WRONG_READERS)
+def test_a_reader_that_is_woken_wrongly_is_noticed(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    """Each bug fails the test of what wakes a reader."""
+    monkeypatch.setattr(DirectReading, "_read", planted(DirectReading, "_read", *WRONG_READERS[wrong]))
+    with pytest.raises(AssertionError):
+        test_a_reader_is_woken_by_others_only(redis_server, monkeypatch)
 
 
 @pytest.mark.usefixtures("long_lent")

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
+from tenure.stores.redis.deployment import GUARDS
 from tenure.stores.redis.links.errors import LASTING, PASSING
-from tenure.stores.redis.servers.deployment import GUARDS
-from tenure.stores.redis.servers.options import OPTIONS, RULES
+from tenure.stores.redis.options import OPTIONS, RULES
 from tenure.stores.urls import SCHEMES
 from tests.redis.servers import DOCUMENT
 

@@ -6,11 +6,11 @@ from simulation.redis.direct import DirectDeployment
 from simulation.redis.server import Server
 from tenure import AsyncClient
 from tenure.contracts.store import StoreSource
-from tenure.stores.redis.servers.deployment import Rules
+from tenure.stores.redis.deployment import Rules
 from tenure.stores.redis.store import RedisStore, capabilities_of
 from tests import virtual
 
-TTL = 60.0
+TTL = 30.0
 
 
 def test_tokens_stay_exact_and_increase_while_a_clock_is_centuries_ahead() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tenure import Client, LeaseLost, LeaseState, LockTimeout, Outcome, OutcomeUnknown
-from tenure.stores.redis.lua import scripts
-from tenure.stores.redis.lua.scripts import Script
+from tenure.stores.redis import scripts
+from tenure.stores.redis.scripts import Script
 from tenure_testing.conformance.kit import Kit
 from tests.faults.resource import Numbers
 from tests.faults.scenes import API_FORMS, client_at, play

@@ -11,7 +11,7 @@ import pytest
 
 from tenure import AsyncClient, AsyncLease, Client, Fence, StaleTokenError
 from tenure.contracts.deadlines import seconds
-from tenure.core.attempt import INTERVAL
+from tenure.core.access import INTERVAL
 from tenure.runtimes.clocks import steady
 from tenure_testing.conformance.kit import Kit
 from tests.faults.metronome import Metronome
@@ -177,7 +177,7 @@ def test_a_stopped_waiter_costs_no_more_than_its_ttl(redis_server: RedisServer, 
 def test_a_process_that_ends_in_order_leaves_nothing(redis_server: RedisServer, space: str, form: str) -> None:
     """A process that is interrupted while it holds one name and waits for another leaves neither."""
     with Client(redis_server.url, namespace=space) as client, client.lock("held", ttl=20):
-        script = start(WAITER, redis_server, space, 60, form, "name", "held")
+        script = start(WAITER, redis_server, space, 30, form, "name", "held")
         eventually(lambda: client.inspect("held").waiters, "a waiter")
         assert client.inspect("name").holders
         script.send(signal.SIGINT)
@@ -194,7 +194,7 @@ def test_a_suspended_machine_loses_the_lease_at_once(
     with Clock(tmp_path) as clock, monkeypatch.context() as patched:
         for name, value in clock.environment().items():
             patched.setenv(name, value)
-        script = start(HOLDER, redis_server, space, 60, form, "name")
+        script = start(HOLDER, redis_server, space, 30, form, "name")
         assert script.hear()
         clock.set(boot=3600)
         script.say()

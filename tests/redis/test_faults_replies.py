@@ -15,7 +15,7 @@ from tenure.stores.redis.links.errors import LASTING, PASSING, to_store_error
 from tenure.stores.redis.links.link import RedisAddress
 from tenure.stores.redis.links.link import ReplyError as ReplyErrorOfLink
 from tenure.stores.redis.names import slot_of
-from tenure.stores.redis.servers.options import deployment_of
+from tenure.stores.redis.options import deployment_of
 from tenure.stores.redis.store import RedisStore
 from tenure_testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play

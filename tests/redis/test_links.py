@@ -6,9 +6,9 @@ import pytest
 
 from tenure.contracts.runtime import Runtime
 from tenure.runtimes.threads import ThreadsRuntime
+from tenure.stores.redis.deployment import RedisDeployment
 from tenure.stores.redis.links.link import RedisAddress, RedisHearing, RedisLink
-from tenure.stores.redis.servers.deployment import RedisDeployment
-from tenure.stores.redis.servers.options import deployment_of
+from tenure.stores.redis.options import deployment_of
 from tenure.stores.redis.store import RedisStore
 
 

@@ -42,6 +42,6 @@ def test_a_loss_names_what_is_wrong_with_the_server(trouble: str, tmp_path: Path
         assert isinstance(caught.value.__cause__, StoreError)
         lease.release()
     assert [str(error) for error in told] == [str(caught.value)]
-    (lost,) = [event for event in events if event.kind == "lost"]
+    (lost,) = [event for event in events if event.event == "lost"]
     assert lost.detail in str(caught.value)
-    assert lost.cause is caught.value.__cause__
+    assert lost.error is caught.value.__cause__

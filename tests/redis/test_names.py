@@ -38,7 +38,7 @@ def test_names_are_looked_at_in_pages(server: RedisServer) -> None:
         async with AsyncClient(server.url, operation_timeout=30) as here:
             for number in range(FREE):
                 await (await here.lock(f"free {number:04}").acquire()).release()
-            held = [await here.lock(f"held {number:04}", ttl=60).acquire() for number in range(HELD)]
+            held = [await here.lock(f"held {number:04}", ttl=30).acquire() for number in range(HELD)]
             held += [await here.semaphore("shared", 5).acquire(), await here.semaphore("shared", 5).acquire()]
             await here.names()  # the server knows the script now
             before = scripts_run(server)

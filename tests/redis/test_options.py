@@ -14,12 +14,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tenure import AsyncClient, Client, StoreError, UsageError
+from tenure.contracts.limits import MAX_TTL
 from tenure.runtimes.threads import ThreadsRuntime
 from tenure.stores.redis import redis_source
+from tenure.stores.redis.deployment import GUARDS, NO_GUARD, OBSERVED, STRICT, RedisDeployment, Rules
 from tenure.stores.redis.links.link import RedisAddress
 from tenure.stores.redis.names import state_key
-from tenure.stores.redis.servers.deployment import GUARDS, NO_GUARD, OBSERVED, STRICT, RedisDeployment, Rules
-from tenure.stores.redis.servers.options import OPTIONS, deployment_of, deployment_of_client
+from tenure.stores.redis.options import OPTIONS, deployment_of, deployment_of_client
 from tenure.stores.urls import store_source
 from tests.faults.scenes import API_FORMS
 from tests.properties import thorough
@@ -107,9 +108,9 @@ def test_the_service_and_its_guides() -> None:
 @pytest.mark.parametrize(
     ("query", "rules"),
     [
-        ("", Rules(OBSERVED, 0, 60.0)),
+        ("", Rules(OBSERVED, 0, MAX_TTL)),
         ("?guard=strict&max_ttl=2.5", Rules(STRICT, 0, 2.5)),
-        ("?guard=off&replicas=2", Rules(NO_GUARD, 2, 60.0)),
+        ("?guard=off&replicas=2", Rules(NO_GUARD, 2, MAX_TTL)),
         ("?guard=observed&replicas=0&max_ttl=3600", Rules(OBSERVED, 0, 3600.0)),
     ],
 )
@@ -125,7 +126,7 @@ WRONG = {
     "redis://host?guard=maybe": "`guard` must be one of off, observed, uptime, strict",
     "redis://host?replicas=-1": "must be a whole number from 0 on",
     "redis://host?replicas=one": "replicas and max_ttl must be numbers",
-    "redis://host?max_ttl=0": "`max_ttl` must be the longest ttl",
+    "redis://host?max_ttl=0": "`max_ttl` must be the longest ttl that a lock may have",
     "redis://host?max_ttl=nan": "`max_ttl` must be the longest ttl",
     "redis://host?max_ttl=long": "replicas and max_ttl must be numbers",
     "redis://host?db=first": "option db",
@@ -334,6 +335,27 @@ def test_the_settings_of_sentinels_are_taken_over(module: Any) -> None:  # noqa:
     )
     assert guides.items() <= found.guides.options.items()
     assert {"password": "word", "db": 2}.items() <= found.access.options.items()
+
+
+class OwnConnection(redis.Connection):  # type: ignore[misc]
+    """A class of connections of a user's own, which may connect anywhere."""
+
+
+class OwnAsyncConnection(redis_asyncio.Connection):  # type: ignore[misc]
+    """The same for asyncio."""
+
+
+@pytest.mark.parametrize(("module", "own"), [(redis, OwnConnection), (redis_asyncio, OwnAsyncConnection)])
+def test_a_client_with_connections_of_its_own_is_refused(module: Any, own: object) -> None:  # noqa: ANN401 - of redis-py
+    """Where a class of the user's connects is not known, so nothing is locked by a guess."""
+    pool = module.ConnectionPool(connection_class=own, host="there")
+    sentinels = [("a", 1)]
+    for client in (
+        module.Redis(connection_pool=pool),
+        module.Sentinel(sentinels).master_for("main", connection_class=own),
+    ):
+        with pytest.raises(UsageError, match="`connection_class=`"):
+            taken_over(client)
 
 
 class Provider(redis.CredentialProvider):  # type: ignore[misc]

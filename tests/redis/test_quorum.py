@@ -11,10 +11,14 @@ from typing import Any
 
 import pytest
 
-from tenure import Client, LockTimeout, StoreError, StoreUnavailable, UsageError
+from tenure import Client, LockTimeout, Outcome, StoreError, StoreUnavailable, UsageError
 from tenure.contracts.store import StoreSource
+from tenure.runtimes.clocks import steady
 from tenure.stores.urls import store_source
-from tests.servers import RedisServer, five_nodes, wait_until
+from tenure.transport.pool import SURELY_OPEN
+from tenure_testing.conformance.kit import Kit
+from tests.faults.scenes import API_FORMS, client_at, play
+from tests.servers import Proxy, RedisServer, five_nodes, wait_until
 
 redis: Any = import_module("redis")  # so that type checkers don't take tests/redis for it
 
@@ -163,7 +167,7 @@ def test_a_node_that_is_new_gives_no_vote(servers: list[RedisServer]) -> None:
         said = [vote.said for vote in refused.value.votes]
         assert sum("gives no vote for another" in each for each in said) >= 3, said
         with pytest.raises(UsageError, match="longer than this store's max_ttl"):
-            client.lock("name", ttl=61.0)
+            client.lock("name", ttl=30.1)
         with pytest.raises(UsageError, match="quorum"):
             client.semaphore("name", 2)
 
@@ -179,8 +183,8 @@ def test_whoever_is_granted_leaves_the_queue_of_a_node_that_refused(servers: lis
 def test_a_release_reaches_nodes_that_know_no_scripts(servers: list[RedisServer]) -> None:
     """Also those that are not waited for, and though the client asks nothing more: they are told what it means."""
     with Client(store=source(servers)) as client, contextlib.ExitStack() as stack:
-        lease = client.lock("name", ttl=60.0).acquire()
-        assert lease.extend() > 50.0  # so that no vote lapses in the time that the test waits
+        lease = client.lock("name", ttl=30.0).acquire()
+        assert lease.extend() > 25.0  # so that no vote lapses in the time that the test waits
         for server in servers:
             server.command("SCRIPT", "FLUSH")
         lease.release()
@@ -192,7 +196,7 @@ def test_a_release_reaches_nodes_that_know_no_scripts(servers: list[RedisServer]
 def test_a_queue_is_left_at_a_node_that_does_not_answer(servers: list[RedisServer], heard: bool) -> None:
     """It hears of it when it is back, whether or not its refusal had been heard before."""
     paused = servers[0]
-    with Client(paused.url) as other, Client(store=source(servers)) as client, other.lock("name", ttl=60.0):
+    with Client(paused.url) as other, Client(store=source(servers)) as client, other.lock("name", ttl=30.0):
         client.lock("warm", ttl=TTL).acquire().release()  # connected to all
         if not heard:
             paused.pause()
@@ -203,6 +207,44 @@ def test_a_queue_is_left_at_a_node_that_does_not_answer(servers: list[RedisServe
         lease.release()
         paused.resume()
         wait_until(lambda: not other.inspect("name").waiters, "an empty queue")
+
+
+@pytest.mark.parametrize("act", ["renew", "acquire", "list"])
+@pytest.mark.parametrize("form", API_FORMS)
+def test_nodes_that_take_connections_and_answer_nothing_keep_no_request_from_the_others(
+    servers: list[RedisServer], form: str, act: str
+) -> None:
+    """A request that needs new connections to the first two nodes reaches the other three within its bound."""
+
+    async def scene(kit: Kit) -> None:
+        client = client_at(kit, url, operation_timeout=5.0)
+        lease = await client.lock("name", ttl=30.0).acquire(timeout=TEST_TIMEOUT)
+        alone = [client_at(kit, server.url) for server in servers]
+
+        async def all_voted() -> bool:
+            await lease.extend()
+            return all([(await each.inspect("name")).holders for each in alone])
+
+        await kit.until(all_voted, "the votes of all nodes")
+        for proxy in proxies:
+            proxy.blackhole()
+            proxy.cut()
+        cut = steady()
+        while steady() < cut + SURELY_OPEN:  # then the client looks at a connection before it uses it
+            await kit.pause(0.01)
+        if act == "renew":
+            await lease.extend()
+        elif act == "acquire":
+            await (await client.lock("other", ttl=30.0).acquire(timeout=0)).release()
+        else:
+            assert await client.names() == ["name"]
+        assert await lease.release() is Outcome.RELEASED
+
+    with Proxy(("127.0.0.1", servers[0].port)) as one, Proxy(("127.0.0.1", servers[1].port)) as two:
+        proxies = [one, two]
+        ports = [*(proxy.address[1] for proxy in proxies), *(server.port for server in servers[2:])]
+        url = "redlock://" + ",".join(f"127.0.0.1:{port}" for port in ports) + "?guard=observed"
+        play(form, url, scene)
 
 
 def test_a_login_that_is_refused_is_told_at_once(tmp_path: Path) -> None:

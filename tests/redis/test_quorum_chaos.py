@@ -42,7 +42,7 @@ import pytest
 
 from tenure import AsyncLease, Client, Fence, Outcome, StaleTokenError, StoreUnavailable
 from tenure.contracts.deadlines import seconds
-from tenure.core.attempt import INTERVAL
+from tenure.core.access import INTERVAL
 from tenure.runtimes.clocks import steady
 from tenure_testing.conformance.kit import Kit
 from tests.faults.judgement import disorder, overlaps, stalls, voting

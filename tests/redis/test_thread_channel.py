@@ -11,10 +11,9 @@ import pytest
 
 from tenure import Client
 from tenure.errors import StoreUnavailable
-from tenure.runtimes.threads import drive
+from tenure.runtimes.threads import complete
 from tenure.stores.redis.links import listener
-from tenure.stores.redis.links.access import RedisAccess
-from tenure.stores.redis.links.link import RedisAddress, RedisHearing, ReplyError
+from tenure.stores.redis.links.link import RedisAccess, RedisAddress, RedisHearing, ReplyError
 from tenure.stores.redis.links.listener import RedisListener
 from tenure.stores.redis.links.threads import RedisThreadLink
 from tenure.transport import listener_thread
@@ -66,7 +65,7 @@ def test_a_client_that_was_interrupted_while_it_opened_listens_afterwards(
         lock.acquire().release()
         store: Any = client.session().store
         link = store._links[store._channels.home]
-        drive(link.listen("another", client.session().runtime.now() + TEST_TIMEOUT))  # sends what is not sent yet
+        complete(link.listen("another", client.session().runtime.now() + TEST_TIMEOUT))  # sends what is not sent yet
         assert listeners(redis_server, channels[1]) == 1
 
 
@@ -336,7 +335,7 @@ def test_a_callback_may_close(redis_server: RedisServer) -> None:
     driven.link = RedisThreadLink(
         driven.runtime, RedisAccess(), RedisAddress(*redis_server.address), RedisHearing(close, close_nothing)
     )
-    drive(driven.link.listen("closing", driven.soon()))
+    complete(driven.link.listen("closing", driven.soon()))
     redis_server.command("PUBLISH", "closing", "now")
     assert closed.wait(TEST_TIMEOUT)
     driven.listener()._thread.join(TEST_TIMEOUT)

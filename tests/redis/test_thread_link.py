@@ -16,12 +16,12 @@ from types import FrameType
 import pytest
 
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from tenure.runtimes.threads import drive
-from tenure.stores.redis.links.access import RedisAccess
-from tenure.stores.redis.links.link import RedisAddress, ReplyError
+from tenure.runtimes.threads import ThreadsRuntime, complete, drive
+from tenure.stores.redis.links.link import RedisAccess, RedisAddress, RedisReply, ReplyError
+from tenure.stores.redis.links.threads import FanOutLink
 from tenure.transport import pool
 from tests.hazards.helpers import Script
-from tests.redis.threaded import COUNT, ECHO, TEST_TIMEOUT, WHOLE, Driven, at_once, linked, script
+from tests.redis.threaded import COUNT, ECHO, TEST_TIMEOUT, WHOLE, Driven, Ear, at_once, linked, script
 from tests.servers import Clock, Proxy, RedisServer, RedisTlsServer, wait_until
 from tests.servers.fixtures import ACL_LOGIN
 
@@ -475,6 +475,19 @@ def test_tls(redis_tls: RedisTlsServer) -> None:
         assert driven.run(ECHO, "next") == b"next"
 
 
+def test_requests_side_by_side_travel_by_tls(redis_tls: RedisTlsServer) -> None:
+    """Large replies come whole, each to its request."""
+    runtime, ear = ThreadsRuntime(), Ear()
+    access = RedisAccess({"ssl_ca_certs": str(redis_tls.certificates.authority)}, tls=True)
+    link = FanOutLink(runtime, access, RedisAddress(*redis_tls.address), ear.hearing)
+    texts = [random.Random(number).randbytes(300_000) for number in range(3)]
+    replies: list[RedisReply | Exception | None] = [None] * 3
+    until = runtime.now() + TEST_TIMEOUT
+    complete(runtime.race([link.run(ECHO, ("key",), (text,), until) for text in texts], replies, 3, lambda: True))
+    complete(link.close())
+    assert [reply.value for reply in replies if isinstance(reply, RedisReply)] == texts
+
+
 def test_an_unknown_certificate_is_no_outage(redis_tls: RedisTlsServer) -> None:
     """A server whose certificate is not trusted will not be trusted later; one without TLS may be another."""
     with linked(redis_tls, access=RedisAccess(tls=True)) as driven:
@@ -536,7 +549,7 @@ def test_close_while_others_are_inside(redis_server: RedisServer) -> None:
 
 FORKING = """
 import os, sys, threading, warnings
-from tenure.stores.redis.links.access import RedisAccess
+from tenure.stores.redis.links.link import RedisAccess
 from tenure.stores.redis.links.link import RedisAddress
 from tests.redis.threaded import ECHO, Driven
 warnings.simplefilter("ignore", DeprecationWarning)

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from tenure import AsyncClient, Client, LockTimeout, StoreError, StoreUnavailable
-from tenure.stores.redis import channels
+from tenure.stores.redis import servers
 from tenure.stores.redis.links.aio_pipeline import SilenceLimits
 from tenure.stores.redis.links.listener import RedisListener
 from tenure_testing.conformance.kit import Kit
@@ -101,7 +101,7 @@ def everything_at(*servers: RedisServer) -> Scene:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have silent connections looked after, and idle channels dropped, at once."""
-    monkeypatch.setattr(channels, "IDLE_CHANNEL", -1.0)
+    monkeypatch.setattr(servers, "IDLE_CHANNEL", -1.0)
     monkeypatch.setattr(RedisListener, "quiet", 0.05)
     monkeypatch.setattr(SilenceLimits.__init__, "__defaults__", (1.0, 0.05, 5.0))
 

@@ -110,7 +110,7 @@ INTERRUPTED = """
 import random, signal
 
 from tenure.stores.redis.links import wire
-from tenure.stores.redis.lua import scripts
+from tenure.stores.redis import scripts
 
 class Interrupt(Exception):
     pass

@@ -10,7 +10,7 @@ from tenure.stores.quorum import node_set
 from tenure.stores.redis.links.errors import to_store_error
 from tenure.stores.redis.links.link import RedisAddress, ReplyError
 from tests.faults.scenes import API_FORMS
-from tests.servers import RedisServer, RedisTlsServer
+from tests.servers import RedisServer, RedisTlsServer, SentinelGroup
 from tests.wrong_servers import HOST, closed_port, complaint, saying, silent
 
 LONG = 20.0
@@ -32,6 +32,14 @@ def test_a_redis_that_is_no_cluster(redis_server: RedisServer, form: str) -> Non
     """The scheme for one server is named."""
     said = str(complaint(form, f"redis+cluster://{HOST}:{redis_server.port}", operation_timeout=LONG))
     assert "is not part of a cluster; write redis:// instead of redis+cluster://" in said
+
+
+@pytest.mark.parametrize("form", API_FORMS)
+def test_a_sentinel_that_is_taken_for_a_redis(redis_sentinel: SentinelGroup, form: str) -> None:
+    """Its version is not blamed: the scheme for Sentinels is named."""
+    host, port = redis_sentinel.addresses[0]
+    said = str(complaint(form, f"redis://{host}:{port}", operation_timeout=LONG))
+    assert f"{host}:{port} is a Sentinel, which keeps no locks; write redis+sentinel://{host}:{port}/" in said
 
 
 @pytest.mark.parametrize("quote", ["'", "`"])

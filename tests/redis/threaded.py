@@ -7,12 +7,11 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
-from tenure.runtimes.threads import ThreadsRuntime, drive
-from tenure.stores.redis.links.access import RedisAccess
-from tenure.stores.redis.links.link import RedisAddress, RedisHearing, RedisReply
+from tenure.runtimes.threads import ThreadsRuntime, complete
+from tenure.stores.redis import scripts
+from tenure.stores.redis.links.link import RedisAccess, RedisAddress, RedisHearing, RedisReply
 from tenure.stores.redis.links.threads import RedisThreadLink
-from tenure.stores.redis.lua import scripts
-from tenure.stores.redis.lua.scripts import Script
+from tenure.stores.redis.scripts import Script
 from tests.servers import RedisServer
 
 TEST_TIMEOUT = 20.0
@@ -64,23 +63,23 @@ class Driven:
 
     def ask(self, what: Script, *args: str | bytes, key: str = "key", within: float = TEST_TIMEOUT) -> RedisReply:
         """Run a script."""
-        return drive(self.link.run(what, (key,), args, self.soon(within)))
+        return complete(self.link.run(what, (key,), args, self.soon(within)))
 
     def command(self, *words: str | bytes, within: float = TEST_TIMEOUT) -> Any:  # noqa: ANN401
         """Send a plain command."""
-        return drive(self.link.command(*words, until=self.soon(within)))
+        return complete(self.link.command(*words, until=self.soon(within)))
 
     def listen(self, channel: str, within: float = TEST_TIMEOUT) -> None:
         """Subscribe."""
-        drive(self.link.listen(channel, self.soon(within)))
+        complete(self.link.listen(channel, self.soon(within)))
 
     def ignore(self, channel: str) -> None:
         """Unsubscribe."""
-        drive(self.link.ignore(channel))
+        complete(self.link.ignore(channel))
 
     def close(self) -> None:
         """Close."""
-        drive(self.link.close())
+        complete(self.link.close())
 
     def listener(self) -> Any:  # noqa: ANN401 - it is looked into
         """Return what listens."""

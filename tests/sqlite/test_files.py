@@ -17,7 +17,7 @@ import pytest
 
 from tenure import AsyncClient, Client, Lease, LeaseLost, StoreError, StoreUnavailable, UsageError
 from tenure.contracts.messages import AcquireRequest, Granted, ReleaseRequest
-from tenure.core.access import BRIEF
+from tenure.core.requests import MIN_REQUEST_TIME
 from tenure.runtimes import clocks
 from tenure.runtimes.threads import ThreadsRuntime, drive
 from tenure.stores.sqlite import machine
@@ -190,6 +190,31 @@ def test_a_file_replaced_by_a_copy_loses_its_leases(tmp_path: Path, caplog: pyte
             lease.release()
     with Client(url(path)) as other, other.lock("name", timeout=0):  # opened again it is a copy no more
         pass
+
+
+def test_an_old_copy_of_a_file_does_not_give_its_cells_the_versions_that_it_forgot(tmp_path: Path) -> None:
+    """Who has read a cell before the copy was put back does not write it after others have."""
+    path, copy = tmp_path / "locks.db", tmp_path / "copy.db"
+    until = ThreadsRuntime().now() + TEST_TIMEOUT
+
+    def opened() -> SqliteStore:
+        store = SqliteStore(ThreadsRuntime(), path)
+        drive(store.open(lambda _: None, until))
+        return store
+
+    store = opened()
+    first = drive(store.write_cell("count", b"5", 0, 0, until))
+    drive(store.close())
+    shutil.copy(path, copy)
+    store = opened()
+    known = drive(store.write_cell("count", b"6", first.version, 0, until))
+    drive(store.close())
+    copy.rename(path)
+    store = opened()
+    assert drive(store.write_cell("count", b"7", first.version, 0, until)).version > known.version
+    late = drive(store.write_cell("count", b"8", known.version, 0, until))
+    assert (late.written, late.value) == (False, b"7")
+    drive(store.close())
 
 
 def test_a_disk_without_room_gets_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -406,7 +431,7 @@ def test_who_finds_the_file_locked_tries_at_once_and_then_less_and_less(
     assert len([each for each in tried if each < 0.001]) >= 3
     assert len(tried) < 150
     assert 5.0 in [pytest.approx(each) for each in tried], "the last try is at the end of the time, not before or after"
-    assert last == ended == pytest.approx(5.0 + BRIEF)
+    assert last == ended == pytest.approx(5.0 + MIN_REQUEST_TIME)
 
 
 def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

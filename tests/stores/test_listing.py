@@ -19,7 +19,7 @@ PAGES = (
     patch("tenure.stores.sqlite.store.PAGE", 3),
     patch("tenure.stores.etcd.reads.PAGE", 3),
     patch("tenure.stores.zookeeper.reading.PAGE", 3),
-    patch("tenure.stores.redis.servers.servers.SCANNED", "3"),
+    patch("tenure.stores.redis.servers.SCANNED", "3"),
     patch("tenure.stores.redis.key_scans.PAGE", 2),
 )
 
@@ -55,10 +55,10 @@ class Pages:
 def list_in_pages(url: str, namespace: str) -> int:
     """Hold names, and list them all in both forms of the API, although an answer is lost; return the page count."""
     with Client(url, namespace=namespace) as client, Client(url, namespace=f"{namespace}-other") as other:
-        leases = [client.lock(name, ttl=60).acquire() for name in NAMES]
-        kept = [client.semaphore("shared", 5, ttl=60).acquire() for _ in range(2)]
-        kept.append(other.lock("other", ttl=60).acquire())
-        client.lock("free", ttl=60).acquire().release()
+        leases = [client.lock(name, ttl=30).acquire() for name in NAMES]
+        kept = [client.semaphore("shared", 5, ttl=30).acquire() for _ in range(2)]
+        kept.append(other.lock("other", ttl=30).acquire())
+        client.lock("free", ttl=30).acquire().release()
         pages = Pages(client, lost=2)
         assert sorted(client.iter_names("[ab]*")) == client.names("[ab]*") == [each for each in NAMES if each[0] == "a"]
         assert client.names("a*b") == sorted(["a/b", "a%2Fb", "a\0b"])
@@ -106,7 +106,7 @@ def test_a_quorum_lists_in_pages(redis_five: list[RedisServer], name: str) -> No
     """Every node lists in pages; a name that one of them does not know is listed all the same."""
     url = "redlock://" + ",".join(f"127.0.0.1:{server.port}" for server in redis_five) + "?guard=off"
     with Client(url, namespace=name) as client:
-        leases = [client.lock(each, ttl=60).acquire() for each in NAMES]
+        leases = [client.lock(each, ttl=30).acquire() for each in NAMES]
         assert client.names() == NAMES
         for lease in leases:
             lease.release()

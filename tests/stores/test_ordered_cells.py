@@ -8,17 +8,17 @@ import pytest
 
 from tenure import Client, StoreError, StoreUnavailable
 from tenure.contracts.cells import Cell
-from tenure.core.access import Settings
+from tenure.core.requests import Settings
 from tenure.core.session import Session
 from tenure.core.slots import take_slot
 from tenure.runtimes.threads import ThreadsRuntime, drive
-from tenure.stores.etcd.link import EtcdReply, Said
+from tenure.stores.etcd.http import EtcdReply, Said
 from tenure.stores.ordered.store import OrderedCellStore
 from tenure.stores.urls import store_source
 from tenure.stores.zookeeper import cells as zookeeper_cells
 from tenure.stores.zookeeper.directory import ZooKeeperDirectory
 from tenure.stores.zookeeper.nodes import ZooKeeperNodes
-from tenure.table.limit import LimitRule
+from tenure.table.limit import SmoothRule
 from tests.servers import EtcdServer, ZooKeeperServer
 
 HOUR = 3600 * 1_000_000
@@ -112,7 +112,7 @@ def test_clocks_that_disagree_do_not_move_a_cell_back_and_forth(etcd_server: Etc
 
 def test_a_limit_holds_though_clocks_disagree(etcd_server: EtcdServer, space: str) -> None:
     """Two clients whose clocks differ by more than a second share one limit."""
-    rule, passed = LimitRule(5, 1_000_000, 1), 0
+    rule, passed = SmoothRule(5, 1_000_000, 1), 0
     sessions: list[Session] = []
     for skew in (700_000, -700_000):
         runtime = SkewedRuntime()
@@ -122,7 +122,7 @@ def test_a_limit_holds_though_clocks_disagree(etcd_server: EtcdServer, space: st
     began = time.monotonic()
     while time.monotonic() < began + 3.0:
         for each in sessions:
-            passed += drive(take_slot(each, "limit:l", rule, 1, 0.0)) is None
+            passed += drive(take_slot(each, "limit:l", rule, 1, 0.0)).refused is None
     assert passed <= 5 * (time.monotonic() - began + 2.0) + 1
     for each in sessions:
         drive(each.close())

@@ -7,10 +7,22 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from unittest.mock import patch
 
 import pytest
+from _pytest.outcomes import Failed
 
-from tenure import AsyncClient, Client, LockTimeout, OutcomeUnknown, StoreError, StoreUnavailable, UsageError
+from tenure import (
+    AsyncClient,
+    Client,
+    Lease,
+    LeaseLost,
+    LockTimeout,
+    OutcomeUnknown,
+    StoreError,
+    StoreUnavailable,
+    UsageError,
+)
 from tenure.contracts.messages import (
     AcquireRequest,
     NotGranted,
@@ -27,8 +39,10 @@ from tenure.outcome import Outcome
 from tenure.stores.memory import MemoryStore, MemoryTable
 from tenure.stores.quorum import quorum_source
 from tenure.stores.quorum.reasons import is_nobody_there
+from tenure.stores.quorum.store import QuorumStore
 from tests import virtual
 from tests.hazards.helpers import soon
+from tests.planting import planted
 from tests.servers import wait_until
 
 TTL = 4.0
@@ -207,6 +221,97 @@ def test_a_renewal_restores_votes(five: Five) -> None:
     assert five.holders() == [0] * 5
 
 
+# -- a renewal is a vote ------------------------------------------------------------------------------------------
+
+
+def two_that_know(five: Five, client: Client) -> Lease:
+    """Return a lease that two of five nodes have: two gave no vote for it, and one has come back empty."""
+    lease = client.lock("name", ttl=60.0).acquire()
+    for table in five.tables[2:]:
+        table._states.clear()
+    return lease
+
+
+def renewed_by_nodes_that_were_free() -> None:
+    """Renew a lease at a majority, whichever nodes these are."""
+    five = Five()
+    with Client(store=five.source()) as client:
+        lease = two_that_know(five, client)
+        assert lease.extend() > 30
+        assert five.holders() == [1] * 5
+        assert lease.release().kept
+
+
+def renewed_while_a_node_is_away() -> None:
+    """Renew a lease though a node is down, and does not say what it knows."""
+    five = Five()
+    with Client(store=five.source()) as client:
+        lease = two_that_know(five, client)
+        five.nodes[2].gone = True
+        assert lease.extend() > 30
+        assert five.holders() == [1, 1, 0, 1, 1]
+        five.nodes[2].gone = False
+        assert lease.release().kept
+
+
+def not_renewed_after_a_later_lease() -> None:
+    """Refuse a lease at nodes that gave their votes to a later one, though they are free again; leave no vote there."""
+    five = Five()
+    with Client(store=five.source()) as client, Client(store=five.source()) as other:
+        lease = two_that_know(five, client)
+        with other.lock("name", ttl=60.0, timeout=30.0) as later:
+            assert later.token > lease.token
+        with pytest.raises(LeaseLost):
+            lease.extend()
+        assert not any(five.holders()[2:]), "votes that do not count are given back"
+
+
+def not_renewed_after_a_revocation() -> None:
+    """Refuse a lease that was revoked at a majority, though its holder has not heard of that."""
+    five = Five()
+    with Client(store=five.source()) as client:
+        lease = client.lock("name", ttl=60.0).acquire()
+        for table in five.tables[:3]:
+            table._channels.clear()  # no push arrives
+            table.step("name", lambda step: step.revoke())
+        with pytest.raises(LeaseLost):
+            lease.extend()
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        renewed_by_nodes_that_were_free,
+        renewed_while_a_node_is_away,
+        not_renewed_after_a_later_lease,
+        not_renewed_after_a_revocation,
+    ],
+)
+def test_a_renewal_is_a_vote(check: Callable[[], None]) -> None:
+    """It counts like the vote of an acquisition, if the node has issued no larger token."""
+    check()
+
+
+@pytest.mark.parametrize(
+    ("check", "right", "wrong"),
+    [
+        (renewed_by_nodes_that_were_free, "if counted() < self._quorum", "if kept < self._quorum"),
+        (not_renewed_after_a_later_lease, "await self._give_back(votes, until, lacking)", "pass"),
+        (renewed_while_a_node_is_away, "kept + len(lacking) < self._quorum", "kept + len(lacking) < len(self._nodes)"),
+        (not_renewed_after_a_later_lease, "and reply.token == votes.token", ""),
+        (not_renewed_after_a_revocation, "reply.token == votes.token", "reply.token >= votes.token"),
+    ],
+)
+def test_a_planted_bug_of_renewals_is_caught(check: Callable[[], None], right: str, wrong: str) -> None:
+    """A vote that does not count, or one of another token that does, is noticed."""
+    broken = planted(QuorumStore, "_vote_again", right, wrong)
+    with (
+        patch.object(QuorumStore, "_vote_again", broken),
+        pytest.raises((AssertionError, LeaseLost, StoreError, Failed)),
+    ):
+        check()
+
+
 @pytest.mark.parametrize("extended", [False, True])
 def test_a_restored_vote_lasts_as_long_as_the_others(five: Five, extended: bool) -> None:
     """Two nodes forget, and the next renewal restores their votes; before the one after that, two others fail."""
@@ -367,7 +472,7 @@ def test_nodes_that_are_up_again_are_found_at_once() -> None:
     sources = [StoreSource(f"table {number}", MemoryStore.capabilities, make) for number in range(3)]
     with Client(store=quorum_source(sources), retry_for=0.0) as client:
         for _ in range(8):  # the pause grows
-            with pytest.raises(StoreUnavailable, match=r"\(table 0, table 1, table 2: nobody listens\)$"):
+            with pytest.raises(StoreUnavailable, match=r"\(table 0, table 1, table 2: nobody listens\)\n"):
                 client.lock("name", ttl=TTL).acquire()
         for node in nodes:
             node.present = True

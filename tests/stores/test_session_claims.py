@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tenure import Client, LeaseLost, Outcome
-from tenure.stores.mysql.get_lock_session import MySqlLockSession
-from tenure.stores.postgresql.advisory_session import PgLockSession
+from tenure.stores.mysql.get_lock import MySqlLockSession
+from tenure.stores.postgresql.advisory import PgLockSession
 from tenure.stores.sql.held_locks import HeldLock, HeldLocks
 
 TTL = 60.0
@@ -66,7 +66,7 @@ def test_a_renewal_waits_for_the_watch(
     """A lease that is extended while the watch looks at its session is extended."""
     looking = threading.Event()
     monkeypatch.setattr(kind[1], "has_ended", paused(kind[1].has_ended, refused, looking))
-    lease = client.lock("looked at", TTL).acquire()
+    lease = client.lock("looked at", ttl=TTL).acquire()
     assert looking.wait(LONG)
     assert lease.extend() > TTL / 2
     assert refused.is_set()
@@ -77,7 +77,7 @@ def test_a_renewal_that_waited_for_a_release_finds_the_lease_over(
     kind: tuple[str, Session], client: Client, refused: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It neither renews nor closes the session, which holds another lock by then."""
-    lease = client.lock("released", TTL).acquire()
+    lease = client.lock("released", ttl=TTL).acquire()
     releasing = threading.Event()
     monkeypatch.setattr(kind[1], "unlock", paused(kind[1].unlock, refused, releasing))
     with ThreadPoolExecutor(1) as pool:
@@ -86,6 +86,6 @@ def test_a_renewal_that_waited_for_a_release_finds_the_lease_over(
         with pytest.raises(LeaseLost):
             lease.extend()
         assert released.result(LONG) is Outcome.RELEASED
-    following = client.lock("another", TTL).acquire()
+    following = client.lock("another", ttl=TTL).acquire()
     following.extend()
     assert following.release() is Outcome.RELEASED

@@ -34,19 +34,19 @@ def clients(url: str) -> Iterator[tuple[Client, Client]]:
     """Return two clients."""
     with Client(url) as ours, Client(url) as theirs:
         for client in (ours, theirs):
-            client.lock("warm", TTL).acquire().release()
+            client.lock("warm", ttl=TTL).acquire().release()
         yield ours, theirs
 
 
 def hold(client: Client, name: str) -> None:
     """Acquire a lock and release it."""
-    with client.lock(name, TTL, 10):
+    with client.lock(name, ttl=TTL, timeout=10):
         pass
 
 
 def extend(client: Client, name: str) -> None:
     """Acquire it, extend it, and release it."""
-    with client.lock(name, TTL, 10) as lease:
+    with client.lock(name, ttl=TTL, timeout=10) as lease:
         lease.extend(TTL)
 
 
@@ -63,15 +63,15 @@ def test_an_interrupt_anywhere_leaves_nothing_behind(
 
     for number, where in sweep(prepare):
         if not before_the_release(where):
-            assert theirs.lock(f"{work.__name__} {number}", TTL, 10).acquire().release().kept, where
+            assert theirs.lock(f"{work.__name__} {number}", ttl=TTL, timeout=10).acquire().release().kept, where
 
 
 def test_an_interrupted_renewal_stops_no_other(clients: tuple[Client, Client]) -> None:
     """A lease whose renewal was interrupted goes on, or is lost and says so; the renewals of others go on."""
     ours, _ = clients
-    other = ours.lock("of the same client", TTL).acquire()
+    other = ours.lock("of the same client", ttl=TTL).acquire()
     for at in count():
-        lease = ours.lock(f"renewed {at}", TTL, 10).acquire()
+        lease = ours.lock(f"renewed {at}", ttl=TTL, timeout=10).acquire()
         where = interrupt(lease.extend, at)
         for each in (lease, other):
             try:

@@ -352,7 +352,7 @@ def test_the_next_step_waits_longer_for_a_slow_one(monkeypatch: pytest.MonkeyPat
 
     async def main() -> None:
         runtime, gate = Clockwork(), asyncio.Semaphore(0)
-        fly = SingleFlight.fly
+        fly = SingleFlight.run
 
         async def noting(
             self: SingleFlight, needed: Callable[[], bool], work: Callable[[], Coroutine[Any, Any, None]], until: float
@@ -360,7 +360,7 @@ def test_the_next_step_waits_longer_for_a_slow_one(monkeypatch: pytest.MonkeyPat
             waits.append(until - runtime.now())
             return await fly(self, needed, work, until + 10.0)
 
-        monkeypatch.setattr(SingleFlight, "fly", noting)
+        monkeypatch.setattr(SingleFlight, "run", noting)
 
         async def take(name: str, snapshot: SqlSnapshot | None, work: Callable[[Steps], Any], until: float) -> object:
             await asyncio.wait_for(gate.acquire(), 10.0)

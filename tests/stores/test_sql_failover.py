@@ -84,7 +84,7 @@ def test_a_lock_delay_begins_after_the_quarantine_if_renewals_may_be_forgotten(
     view = drive(store.inspect("name", soon()))
     assert not view.holders
     if promoted:
-        assert view.quarantined_for > 50
+        assert view.quarantined_for > 25
         assert view.blocked_for == pytest.approx(view.quarantined_for + 10)
     else:
         assert not view.quarantined_for

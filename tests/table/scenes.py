@@ -12,7 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
 from tenure.contracts.cells import Addition, Cell
-from tenure.core.cells import Cells
+from tenure.core.cells import FORGOTTEN, Cells
 from tenure.core.segments import SegmentedStock
 from tenure.errors import OutcomeUnknown, StoreUnavailable
 from tenure.table import stock
@@ -89,6 +89,8 @@ class Store:
             return None
         value, version = self.cells[name]
         state, replies = json.loads(value)
+        if lane not in replies and self.may_be_forgotten(replies):
+            return None
         last = replies.pop(lane, [0, 0])
         if last[0] == number:
             return last[1] if isinstance(last[1], int) else None
@@ -98,13 +100,17 @@ class Store:
         if self.is_late(last[0], number) or not addition.least <= total <= addition.most:
             return None
         reply = total if addition.reply is None else addition.reply
-        replies[lane] = [number, reply, self.now]
+        replies[lane] = [number, reply, version]
         self._write(name, json.dumps([[total, *state[1:]], replies]).encode(), version)
         return reply
 
     def is_late(self, last: int, number: int) -> bool:
         """Tell whether a request is a late copy: its lane has made a later change."""
         return last > number
+
+    def may_be_forgotten(self, replies: dict[str, Any]) -> bool:
+        """Tell whether a request without a reply in the cell may be a late copy: the cell has forgotten some."""
+        return FORGOTTEN in replies
 
     def _delay(self, request: Callable[[], object]) -> None:
         """Lose a request for now, maybe: it arrives at a later turn."""
@@ -115,6 +121,28 @@ class Store:
     def _lose(self, error: StoreUnavailable) -> None:
         if self.chance.random() < self.losses:
             raise error
+
+
+class Flag:
+    """A flag that the calls of a user wait for."""
+
+    def __init__(self) -> None:
+        """Start lowered."""
+        self.raised = False
+
+    def set(self) -> None:
+        """Raise it."""
+        self.raised = True
+
+    def clear(self) -> None:
+        """Lower it."""
+        self.raised = False
+
+    async def wait(self, until: float) -> bool:
+        """Let others go on until it is raised."""
+        while not self.raised:
+            await Turn()
+        return True
 
 
 @dataclass
@@ -131,6 +159,7 @@ class User:
         """Make the cells."""
         self.runtime = self
         self.access = self
+        self.requests = self
         self.mutex: AbstractContextManager[Any] = nullcontext()
         self.cells = Cells(cast("Session", self))
 
@@ -147,6 +176,10 @@ class User:
         self.ids += 1
         return f"{self.name}-{self.ids}"
 
+    def event(self) -> Flag:
+        """Return a flag."""
+        return Flag()
+
     async def sleep(self, seconds: float) -> None:
         """Let others go on."""
         await Turn()
@@ -154,7 +187,7 @@ class User:
     async def open(self) -> None:
         """Do nothing."""
 
-    async def insist(
+    async def repeat_until(
         self,
         operation: Callable[[float], Coroutine[Any, Any, Any]],
         until: float,
@@ -216,7 +249,7 @@ class Scene:
 
     def new_stock(self) -> SegmentedStock:
         """Return the stock of a user, of whom there are up to three."""
-        if len(self.users) < 3:
+        if len(self.users) < 6:
             self.users.append(User(self.store, f"user{len(self.users)}"))
         return SegmentedStock(cast("Session", self.chance.choice(self.users)), self.names, "stock")
 
@@ -257,9 +290,7 @@ class Scene:
         call = self.chance.choice(self.calls)
         if self.chance.random() < self.crashes:
             call.work.close()
-            self.calls.remove(call)
-            if call.kind in ("take", "reserve", "restock"):
-                self.maybe.append(call.units if call.kind == "restock" else -call.units)
+            self._may_have_been(call)
             return
         if self.chance.random() < 0.03:
             self.store.now += TTL // 2
@@ -268,9 +299,17 @@ class Scene:
         except StopIteration as end:
             self.calls.remove(call)
             self._ended(call, end.value)
+        except OutcomeUnknown:
+            self._may_have_been(call)
         left = self.left()
         for each in self.calls:
             each.least = min(each.least, left)
+
+    def _may_have_been(self, call: Call) -> None:
+        """Note that a call was made, or not."""
+        self.calls.remove(call)
+        if call.kind in ("take", "reserve", "restock"):
+            self.maybe.append(call.units if call.kind == "restock" else -call.units)
 
     def _ended(self, call: Call, result: Any) -> None:  # noqa: ANN401
         call.least = min(call.least, self.left())

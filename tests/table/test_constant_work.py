@@ -14,7 +14,7 @@ from simulation.redis.keyspace import Reply
 from simulation.redis.server import Server
 from tenure.contracts.messages import AcquireRequest, ReleaseRequest, WithdrawRequest
 from tenure.runtimes.threads import ThreadsRuntime, drive
-from tenure.stores.redis.servers.deployment import OBSERVED, Rules
+from tenure.stores.redis.deployment import OBSERVED, Rules
 from tenure.stores.redis.store import RedisStore
 from tenure.table.step import Step
 from tests.table.tools import Name

@@ -443,6 +443,24 @@ def test_what_became_of_a_lease_is_told() -> None:
     assert name.holders() == "b"
 
 
+def test_a_release_tells_whether_the_lease_was_revoked() -> None:
+    """A store that does not know the lease any more remembers a revocation for as long as a tombstone is kept."""
+    name = Name()
+    tokens = {"a": name.win("a"), "b": 0}
+    name.release("a", tokens["a"])
+    tokens["b"] = name.win("b")
+    name.release("b", tokens["b"])
+    assert name.unrevoked("a", tokens["a"])  # another followed, and has released it too
+    tokens["c"] = name.win("c")
+    name.revoke()
+    tokens["d"] = name.win("d")
+    name.release("d", tokens["d"])
+    assert not name.unrevoked("c", tokens["c"])
+    name.now += TOMBSTONE - 1
+    assert not name.unrevoked("c", tokens["c"])
+    assert name.unrevoked("a", tokens["a"])
+
+
 # -- 6. a grant is for the whole ttl ------------------------------------------------------------------------------
 
 
@@ -693,12 +711,21 @@ def test_all_holders_of_a_shared_name_take_their_leases_up_in_any_order() -> Non
     assert (sorted(name.holders()), name.state.counter) == (["a", "b", "c"], tokens["c"])
 
 
+def test_what_was_followed_is_not_released_in_quarantine() -> None:
+    """A store that has issued a newer token has not forgotten the lease: it was revoked, or had ended."""
+    name = Name()
+    token = name.win("a")
+    name.revoke()
+    name.quarantined_until = name.now + QUARANTINE
+    assert name.release("a", token) is Outcome.TAKEN_OVER
+
+
 def test_what_was_released_in_quarantine_is_not_taken_up() -> None:
     """The store does not know the lease; it remembers the release all the same, for renewals that are under way."""
     name = Name()
     token = name.win("a")
     name.forget(QUARANTINE)
-    assert name.release("a", token) is Outcome.EXPIRED
+    assert name.release("a", token) is Outcome.RELEASED, "nobody had the name since"
     assert name.take_up("a", token) is Outcome.EXPIRED
     assert name.holders() == ""
 

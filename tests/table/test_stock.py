@@ -1,33 +1,37 @@
 """Stocks: no unit is lost, doubled or refused while it is there, wherever users die and whatever is lost."""
 
-import inspect
-import sys
-import types
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.contracts.cells import Change
+from tenure.contracts.cells import LARGEST_CELL, Change
 from tenure.core import cells
 from tenure.errors import UsageError
 from tenure.table import stock
 from tenure.table.stock import Segment
+from tests.planting import methods_of, module_with
 from tests.table.scenes import Broken, Scene, Store
 
 SEEDS = 4000
 """How many scenes may pass before a planted bug must have been found."""
 
 
-def play(chance: Random, crashes: float = 0.01) -> None:
-    """Run one scene that begins with a few units."""
+CROWDED = {"calls": 24, "most": 8}
+"""The size of scenes in which several clients change a cell between two requests of another one."""
+
+
+def play(chance: Random, crashes: float = 0.01, calls: int = 12, most: int = 4) -> None:
+    """Run one scene that begins with a few units, of so many calls, of which up to `most` are under way at once."""
     scene = Scene(chance, segments=chance.randint(1, 4), crashes=crashes)
     scene.start("restock", chance.randint(1, 8))
-    scene.run(12)
+    scene.run(calls, most)
 
 
 @given(st.randoms(use_true_random=False))
@@ -43,11 +47,25 @@ def test_no_unit_is_lost_doubled_or_refused_in_many_scenes() -> None:
         play(Random(seed), crashes=0.0)
 
 
-def found(seeds: int = SEEDS) -> bool:
+def forget_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let cells keep few replies."""
+    monkeypatch.setattr(cells, "FULL", 100)
+    monkeypatch.setattr(cells, "REPLIES", 60)
+
+
+def test_no_unit_is_lost_doubled_or_refused_though_cells_forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell keeps two replies or three, so that late requests and repeated ones often find theirs forgotten."""
+    forget_soon(monkeypatch)
+    for seed in range(SEEDS // 40):
+        play(Random(seed), **CROWDED)
+        play(Random(seed), crashes=0.0, **CROWDED)
+
+
+def found(seeds: int = SEEDS, **size: int) -> bool:
     """Return whether a scene breaks a promise."""
     for seed in range(seeds):
         try:
-            play(Random(seed), crashes=0.01 * (seed % 2))
+            play(Random(seed), crashes=0.01 * (seed % 2), **size)
         except Broken:
             return True
     return False
@@ -173,14 +191,28 @@ def _never(_self: Store, _last: int, _number: int) -> bool:
     return False
 
 
+def accept_forgotten_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an addition that arrives late be made again after the cell has forgotten its reply."""
+    monkeypatch.setattr(Store, "may_be_forgotten", _nothing_is_forgotten)
+
+
+def _nothing_is_forgotten(*_: object) -> bool:
+    return False
+
+
+def make_forgotten_changes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a client make a change again that is not in the cell, whatever the cell has forgotten."""
+    monkeypatch.setattr(cells, "_may_be_forgotten", _nothing_is_forgotten)
+
+
+def in_cells(monkeypatch: pytest.MonkeyPatch, before: str, after: str) -> None:
+    """Change the text of what makes the changes of a client."""
+    monkeypatch.setattr(cells.Cells, "_round", methods_of(module_with(cells, (before, after)), "Cells")["_round"])
+
+
 def leave_refusals_unwritten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Return a refusal without a write although an earlier request may still arrive, which is then made."""
-    source = inspect.getsource(cells)
-    assert source.count("and unknown is None:") == 1
-    module = types.ModuleType("tenure.core.cells_with_a_bug")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(compile(source.replace("and unknown is None:", ":"), "cells", "exec"), module.__dict__)  # noqa: S102
-    monkeypatch.setattr(cells.Cells, "_change", module.Cells._change)
+    in_cells(monkeypatch, "and not line.late:", ":")
 
 
 @pytest.mark.parametrize(
@@ -202,6 +234,16 @@ def test_a_planted_bug_is_found(plant: Callable[[pytest.MonkeyPatch], None], mon
     """Each bug breaks a promise in one of the scenes."""
     plant(monkeypatch)
     assert found()
+
+
+@pytest.mark.parametrize("plant", [accept_forgotten_requests, make_forgotten_changes_again])
+def test_a_planted_bug_is_found_though_cells_forget(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each bug breaks a promise in one of the scenes in which cells keep few replies."""
+    forget_soon(monkeypatch)
+    plant(monkeypatch)
+    assert found(**CROWDED)
 
 
 def move(states: list[Any], sender: int, to: int) -> None:
@@ -244,15 +286,18 @@ def test_another_number_of_segments_is_refused() -> None:
 
 
 def test_a_segment_has_bounds() -> None:
-    """Neither units nor reservations grow beyond what a cell keeps exactly."""
+    """Neither units nor reservations grow beyond what a cell keeps exactly, and a full segment has room for replies."""
     state = stock.restock(stock.MOST_UNITS, 1)(None, 0).state
     with pytest.raises(UsageError, match=r"2\*\*48"):
         stock.restock(1, 1)(state, 0)
     for each in range(stock.MOST_RESERVATIONS):
         state = stock.reserve(1, 10, f"r{each}", 1)(state, 0).state
-    with pytest.raises(UsageError, match="500 reservations"):
-        stock.reserve(1, 10, "one more", 1)(state, 0)
+    assert stock.reserve(1, 10, "one more", 1)(state, 0).reply is None
     assert stock.reserve(1, 10, "later", 1)(state, 10).reply == 1
+    segment = Segment(32, stock.MOST_UNITS, 2**50, 2**50, (2**50, stock.MOST_UNITS, 31))
+    segment.received = {str(sender): 2**50 for sender in range(32)}
+    segment.reserved = {uuid4().hex: [stock.MOST_UNITS, 2**53] for _ in range(stock.MOST_RESERVATIONS)}
+    assert len(json.dumps(segment.state(), separators=(",", ":"))) + cells.REPLIES < LARGEST_CELL - 8_000
 
 
 def test_what_an_addition_takes_is_what_the_function_takes() -> None:

@@ -89,6 +89,12 @@ class Name:
         self.state = NameState()
         self.quarantined_until = self.now + quarantine
 
+    def unrevoked(self, who: str, token: int) -> bool:
+        """Release once more, and tell whether the reply says that the lease was not revoked."""
+        release = ReleaseRequest("name", who, token)
+        self.step().release(release)
+        return release.unrevoked_for > 0
+
     def take_up(self, who: str, token: int, ttl: int = TTL) -> RenewReply:
         """Renew, and say what the lease came of, so that it can be taken up again."""
         return self.step().renew(RenewRequest("name", who, token, ttl, self.requests[who]))

@@ -3,7 +3,7 @@
 import ssl
 
 from tenure.errors import StoreUnavailable
-from tenure.stores.zookeeper.attempts import CONNECTED, Attempts, failure_of
+from tenure.stores.zookeeper.sockets import CONNECTED, Attempts, failure_of
 
 HOSTS = [("a", 1), ("b", 2)]
 
@@ -83,3 +83,19 @@ def test_a_name_with_several_addresses_is_told_once() -> None:
     made.end()
     assert "[::1]:1 (connection refused; timed out)" in str(made.error())
     assert made.refusal(0.0) is None
+
+
+def test_a_client_is_turned_away_if_no_server_may_serve_it() -> None:
+    """A server that closes the connection turns it away. One that is down does not matter, one that may serve does."""
+    made = attempts()
+    assert not made.turned_away()
+    refuse(made, ("a", 1))
+    assert not made.turned_away()
+    refuse(made, ("b", 2), error=ConnectionResetError())
+    assert made.turned_away()
+    refuse(made, ("a", 1), error=TimeoutError())
+    assert not made.turned_away()
+    refuse(made, ("a", 1), error=ConnectionResetError())
+    assert made.turned_away()
+    made.reached()
+    assert not made.turned_away()

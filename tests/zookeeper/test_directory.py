@@ -110,7 +110,7 @@ def test_texts_are_read_and_rewritten(member: MakeMember) -> None:
     first = one.world.run(one.directory.join("texts", contender("a1", text="früher\nund"), one.until))[0]
     second = two.join("texts", "a2")
     assert two.world.run(two.directory.watch("texts", "a2", [first], two.until))
-    assert one.world.run(one.directory.rewrite("texts", first, "später", one.until))
+    assert one.world.run(one.directory.rewrite([("texts", first, "später")], one.until)) == [True]
     two.wait(lambda: two.notes.woke == ["a2"])
     details = two.world.run(two.directory.details("texts", [first, second], two.until))
     assert [(each.text, each.position, each.session) for each in details if each] == [
@@ -120,7 +120,7 @@ def test_texts_are_read_and_rewritten(member: MakeMember) -> None:
     assert all(0.0 <= each.age < 10.0 for each in details if each)
     one.world.run(one.directory.withdraw_join("texts", "a1", first, one.until))
     assert two.world.run(two.directory.details("texts", [first], two.until)) == [None]
-    assert not one.world.run(one.directory.rewrite("texts", first, "zu spät", one.until))
+    assert one.world.run(one.directory.rewrite([("texts", first, "zu spät")], one.until)) == [False]
 
 
 def test_a_watch_wakes_once(member: MakeMember) -> None:

@@ -37,7 +37,7 @@ def interrupt_requests(url: str, patience: float = TEST_TIMEOUT) -> int:
     with Client(url, operation_timeout=patience, retry_for=0.0) as client:
 
         def take(number: int) -> None:
-            client.lock(f"name {number}", TTL, patience).acquire().release()
+            client.lock(f"name {number}", ttl=TTL, timeout=patience).acquire().release()
 
         take(-1)
         where = "not yet"
@@ -56,12 +56,12 @@ def interrupt_connecting(url: str) -> int:
 
     def work(at: int) -> Callable[[], object]:
         clients.append(Client(url, operation_timeout=TEST_TIMEOUT))
-        return clients[-1].lock(f"name {at}", TTL, TEST_TIMEOUT).acquire
+        return clients[-1].lock(f"name {at}", ttl=TTL, timeout=TEST_TIMEOUT).acquire
 
     for number, where in sweep(work, stride=STRIDE):
         with clients[-1] as client:
             try:
-                client.lock(f"another {number}", TTL, TEST_TIMEOUT).acquire().release()
+                client.lock(f"another {number}", ttl=TTL, timeout=TEST_TIMEOUT).acquire().release()
             except TenureError as error:
                 raise Harm(f"interrupted in {where}: {error}") from error
     clients[-1].close()

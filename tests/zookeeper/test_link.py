@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tenure.errors import OutcomeUnknown, StoreUnavailable
+from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from tenure.runtimes.aio import AsyncioRuntime
 from tenure.runtimes.threads import ThreadsRuntime
 from tenure.stores.zookeeper import library
@@ -18,6 +18,7 @@ from tenure.stores.zookeeper.handler import Handler
 from tenure.stores.zookeeper.library import KazooClient, Result
 from tenure.stores.zookeeper.link import ZooKeeperHearing, ZooKeeperLink
 from tenure.stores.zookeeper.options import access_of
+from tenure.stores.zookeeper.session import ZooKeeperSession
 from tenure.stores.zookeeper.sockets import GREETING, SlowError, ZooKeeperConnection
 from tests.zookeeper.worlds import TEST_TIMEOUT
 
@@ -75,6 +76,13 @@ class Puppet:
 
 def linked(monkeypatch: pytest.MonkeyPatch) -> tuple[ZooKeeperLink, list[Puppet]]:
     """Return a link, and the clients that it makes."""
+    made = puppets(monkeypatch)
+    access = access_of(urlsplit("zookeeper://server"))
+    return ZooKeeperLink(AsyncioRuntime(), access, ZooKeeperHearing(_ignore, _ignore, _ignore, _ignore, _ignore)), made
+
+
+def puppets(monkeypatch: pytest.MonkeyPatch) -> list[Puppet]:
+    """Have every link make puppets from now on; return them as they are made."""
     made: list[Puppet] = []
 
     def make(*_: object, **__: object) -> KazooClient:
@@ -82,8 +90,7 @@ def linked(monkeypatch: pytest.MonkeyPatch) -> tuple[ZooKeeperLink, list[Puppet]
         return cast("KazooClient", made[-1])
 
     monkeypatch.setattr(library, "make_client", make)
-    access = access_of(urlsplit("zookeeper://server"))
-    return ZooKeeperLink(AsyncioRuntime(), access, ZooKeeperHearing(_ignore, _ignore, _ignore, _ignore, _ignore)), made
+    return made
 
 
 def _ignore(*_: object) -> None: ...
@@ -119,6 +126,34 @@ def test_a_connection_that_was_lost_is_not_the_next_clients(monkeypatch: pytest.
         with pytest.raises(OutcomeUnknown):
             await asking
         assert await link.ready(link._runtime.now() + 0.5) is cast("KazooClient", made[1])
+
+    asyncio.run(scene())
+
+
+def test_a_request_that_is_under_way_when_its_session_is_refused_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later number of the stored form ends the session: the reason is in the error, and what is not known too."""
+
+    async def scene() -> None:
+        made = puppets(monkeypatch)
+        session = ZooKeeperSession(AsyncioRuntime(), access_of(urlsplit("zookeeper://server")), _ignore)
+        until = session.link._runtime.now() + TEST_TIMEOUT
+        session.link._begin()
+        connect(session.link, made[0], 1)
+        asking = {
+            writes: asyncio.create_task(session.exchange(until, request, writes=writes)) for writes in (True, False)
+        }
+        await asyncio.sleep(0)
+        assert session.link._handler is not None
+        session.link._handler.carry_out()
+        await session.refuse(StoreError("it has form 2"))
+        for asked in made[0].asked:
+            asked.lose()
+        with pytest.raises(OutcomeUnknown, match="it has form 2; a request may or may not have been carried out"):
+            await asking[True]
+        for refused in (asking[False], session.exchange(until, request, writes=True)):
+            with pytest.raises(StoreError, match=r"it has form 2\n") as caught:
+                await refused
+            assert not isinstance(caught.value, OutcomeUnknown)
 
     asyncio.run(scene())
 

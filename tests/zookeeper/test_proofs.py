@@ -1,6 +1,6 @@
 """A session is trusted for no longer than it certainly lives, whatever dies with what it heard."""
 
-from tenure.stores.zookeeper.proofs import NEVER, PASSED_ON, Proofs
+from tenure.stores.zookeeper.session import NEVER, PASSED_ON, Proofs
 
 TIMEOUT = 30.0
 

@@ -1,4 +1,4 @@
-"""The mapping from URLs to the stores without a server: a lock file, or a table in this process."""
+"""The mapping from URLs to the stores without a server: a lock file, a folder, or a table in this process."""
 
 from pathlib import Path
 from urllib.parse import SplitResult, unquote
@@ -23,24 +23,39 @@ def sqlite_url_source(parts: SplitResult) -> StoreSource:
     """Return the source of stores on the lock file of a URL. Raises UsageError if the URL can't be understood."""
     from tenure.stores.sqlite import sqlite_source
 
-    _refuse_extras(parts)
     require_posix("a lock file (sqlite://)", SERVERS)
+    return sqlite_source(_path_of(parts, "lock file"))
+
+
+def folder_url_source(parts: SplitResult) -> StoreSource:
+    """Return the source of stores in the folder of a URL. Raises UsageError if the URL can't be understood."""
+    from tenure.stores.folder import folder_source
+
+    require_posix("a folder of locks (file://)", SERVERS)
+    return folder_source(_path_of(parts, "folder of locks"))
+
+
+def _path_of(parts: SplitResult, what: str) -> Path:
+    _refuse_extras(parts)
     if parts.netloc or not parts.path.strip("/"):
-        message = "a lock file must be given as sqlite:///absolute/path, sqlite:///~/path or sqlite:relative/path"
-        raise UsageError(message)
+        scheme = parts.scheme
+        raise UsageError(
+            f"a {what} must be given as {scheme}:///absolute/path, {scheme}:///~/path or {scheme}:relative/path"
+        )
     path = unquote(parts.path)
     if "\0" in path:
-        message = "the path of the lock file contains a NUL character; give another path"
-        raise UsageError(message)
+        raise UsageError(f"the path of the {what} contains a NUL character; give another path")
     if path.startswith("/~"):
         try:
-            return sqlite_source(Path(path[1:]).expanduser())
+            return Path(path[1:]).expanduser()
         except RuntimeError:
-            message = f"the home folder in {path[1:]!r} is not known; write sqlite:///~/path or an absolute path"
+            message = (
+                f"the home folder in {path[1:]!r} is not known; write {parts.scheme}:///~/path or an absolute path"
+            )
             raise UsageError(message) from None
     if path.startswith("/"):
-        return sqlite_source(Path("/" + path.lstrip("/")))
-    return sqlite_source(Path(path).absolute())
+        return Path("/" + path.lstrip("/"))
+    return Path(path).absolute()
 
 
 def _refuse_extras(parts: SplitResult) -> None:

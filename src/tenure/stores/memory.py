@@ -160,7 +160,14 @@ class MemoryStore(TabledStore):
     """One client's access to a table in memory."""
 
     capabilities = Capabilities(
-        min_ttl=0.05, queue=True, weights=True, local=True, multi_acquire=True, barging=True, cells=True
+        min_ttl=0.05,
+        queue=True,
+        weights=True,
+        local=True,
+        multi_acquire=True,
+        barging=True,
+        cells=True,
+        hands_over=True,
     )
 
     def __init__(self, runtime: Runtime, table: MemoryTable) -> None:

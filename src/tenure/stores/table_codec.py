@@ -16,7 +16,8 @@ _quote = json.encoder.encode_basestring
 _TRUTH = ("false", "true")
 _REQUEST = [each.name for each in fields(AcquireRequest)].index("fair_after")
 """The number of fields of a request that are encoded: all after the name, up to this one."""
-_decode = json.JSONDecoder().decode
+_decoder = json.JSONDecoder()
+_decode = _decoder.decode
 
 
 def dump(state: NameState) -> str:
@@ -42,6 +43,21 @@ def dump_request(request: AcquireRequest) -> str:
         f"{request.interval},{request.waiter_ttl},{request.weight},{request.capacity},"
         f"{request.lock_delay},{request.proposal},{_TRUTH[request.wait]},{request.span},{_TRUTH[request.votes]}"
     )
+
+
+def split_queue(text: str) -> dict[str, tuple[str, str, str, str, str]]:
+    """Return the waiters in what `dump_queue` has made, in their order.
+
+    By request id: that, the channel, when the waiter joined, until when it counts as alive, and its `dump_request`.
+    """
+    waiters: dict[str, tuple[str, str, str, str, str]] = {}
+    at = 1
+    while at < len(text):
+        (_, _, request_id, channel, *_), end = _decoder.raw_decode(text, at)
+        joined_at, fresh_until, waiter = text[at + 1 : end - 1].split(",", 2)
+        waiters[request_id] = (request_id, channel, joined_at, fresh_until, waiter)
+        at = end + 1
+    return waiters
 
 
 def load_queue(name: str, text: str) -> Queue:

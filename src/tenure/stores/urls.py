@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
@@ -9,7 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 from tenure.contracts.store import StoreSource
 from tenure.errors import UsageError
 from tenure.posix import require_posix
-from tenure.stores.embedded import SERVERS, memory_url_source, sqlite_url_source
+from tenure.stores.embedded import SERVERS, folder_url_source, memory_url_source, sqlite_url_source
 from tenure.stores.extras import load, require, require_redis
 
 VARIABLE = "TENURE_URL"
@@ -17,17 +18,10 @@ VARIABLE = "TENURE_URL"
 FILE_VARIABLE = "TENURE_URL_FILE"
 """The variable with the name of a file that contains the URL, so that no environment contains a password."""
 
-REDIS = (
-    "tenure.stores.redis.links.threads",
-    "tenure.stores.redis.links.fan_out_link",
-    "tenure.stores.redis.links.aio",
-)
-ETCD = ("tenure.stores.etcd.directory", "tenure.stores.etcd.threads", "tenure.stores.etcd.aio")
-MEMCACHED = (
-    "tenure.stores.memcached.store",
-    "tenure.stores.memcached.threads",
-    "tenure.stores.memcached.aio",
-)
+REDIS = ("tenure.stores.redis.links.threads", "tenure.stores.redis.links.aio")
+ETCD = ("tenure.stores.etcd.directory",)
+MEMCACHED = ("tenure.stores.memcached.store",)
+NATS = ("tenure.stores.nats.bucket", "tenure.stores.rows.in_loop", "tenure.stores.rows.store")
 ZOOKEEPER = (
     "tenure.stores.zookeeper.directory",
     "kazoo.client",
@@ -35,6 +29,7 @@ ZOOKEEPER = (
     "kazoo.handlers.utils",
     "puresasl.client",
 )
+OBJECTS = ("tenure.stores.objects", "obstore.exceptions", "obstore.store")
 POSTGRESQL = (
     "tenure.stores.postgresql.threads",
     "tenure.stores.postgresql.aio",
@@ -82,9 +77,25 @@ def store_source(url: object = None) -> StoreSource:
     if not parts.scheme:
         raise UsageError(f"{NO_SCHEME}.")
     make = SCHEMES.get(parts.scheme)
+    if make in SERVED and not str(url).partition(":")[2].startswith("//"):
+        raise UsageError(f"a URL of a server has two slashes after its scheme, as {parts.scheme}://host.")
     if make is None:
         raise UsageError(f"no store has the scheme {parts.scheme!r}; {_known_like(parts)}")
-    return make(parts)
+    plain, ttl = _without_ttl(parts)
+    return make(parts) if ttl is None else replace(make(plain), ttl=ttl)
+
+
+def _without_ttl(parts: SplitResult) -> tuple[SplitResult, float | None]:
+    """Return a URL without the option that is none of its store's: the ttl of locks that say none; and that."""
+    options = parts.query.split("&")
+    given = [each.partition("=")[2] for each in options if each.partition("=")[0] == "ttl"]
+    if not given:
+        return parts, None
+    try:
+        ttl = float(given[-1])
+    except ValueError:
+        raise UsageError("ttl must be the ttl of locks that say none, in seconds, as ?ttl=10") from None
+    return parts._replace(query="&".join(each for each in options if each.partition("=")[0] != "ttl")), ttl
 
 
 def _source_of_pool(pool: object) -> StoreSource | None:
@@ -135,6 +146,11 @@ def _known_like(parts: SplitResult) -> str:
 
 def _split(url: object) -> SplitResult:
     """Split a URL. No error repeats the URL, because it may contain a password."""
+    if not isinstance(url, str) and type(url).__module__.partition(".")[0] == "sqlalchemy":
+        raise UsageError(
+            f"a {type(url).__name__} of SQLAlchemy is no store: give its engine, as connection.engine or "
+            "session.get_bind(), from which Tenure makes connections of its own."
+        )
     if not isinstance(url, str):
         raise UsageError(f"a store URL is a str, not {type(url).__name__}; {FILE_FORMS}.")
     try:
@@ -214,6 +230,22 @@ def _memcached(parts: SplitResult) -> StoreSource:
     return memcached_url_source(parts)
 
 
+def _nats(parts: SplitResult) -> StoreSource:
+    require("the NATS store", ("nats", "nkeys"), "nats")
+    load(NATS)
+    from tenure.stores.nats import nats_url_source
+
+    return nats_url_source(parts)
+
+
+def _objects(parts: SplitResult) -> StoreSource:
+    require("the store in buckets", ("obstore",), "objects")
+    load(OBJECTS)
+    from tenure.stores.objects import objects_url_source
+
+    return objects_url_source(parts)
+
+
 def _postgresql(parts: SplitResult) -> StoreSource:
     require("the PostgreSQL store", ("psycopg",), "postgresql")
     load(POSTGRESQL)
@@ -232,6 +264,7 @@ def _mysql(parts: SplitResult) -> StoreSource:
 
 SCHEMES: dict[str, Callable[[SplitResult], StoreSource]] = {
     "sqlite": sqlite_url_source,
+    "file": folder_url_source,
     "memory": memory_url_source,
     "unix": _redis,
     **{
@@ -245,8 +278,16 @@ SCHEMES: dict[str, Callable[[SplitResult], StoreSource]] = {
     "etcd": _etcd,
     "etcds": _etcd,
     "memcached": _memcached,
+    "nats": _nats,
+    "natss": _nats,
+    "s3": _objects,
+    "gs": _objects,
+    "az": _objects,
     "postgresql": _postgresql,
     "postgres": _postgresql,
     "mysql": _mysql,
     "mariadb": _mysql,
 }
+
+SERVED = frozenset(SCHEMES.values()) - {sqlite_url_source, folder_url_source, memory_url_source}
+"""The makers of stores whose URLs have a host or a path after two slashes."""

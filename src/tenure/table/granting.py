@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from tenure.contracts.messages import AcquireRequest, Granted, Notification, NotificationKind
 from tenure.table.state import PLACEHOLDER, Holder, NameState, Waiter
-from tenure.table.times import EARLIER, LATEST, MARGIN, PROPOSAL_BOUND, RETRY, VOTE_OFFER, silence_factor
+from tenure.table.times import EARLIER, RETRY, VOTE_OFFER, must_be_told, next_token, silence_factor
 
 
 @dataclass(slots=True)
@@ -79,19 +79,10 @@ class Granting:
             return False
         return not state.holders or state.has_room(weight)
 
-    def _next_token(self, proposal: int, *, votes: bool = False) -> int:
-        """Return the next token. That of a vote ignores this store's clock, so that all stores find the same one."""
-        token, stamp = self.state.counter + 1, self.stamp
-        if stamp > token and not votes and stamp <= LATEST:
-            token = stamp
-        if proposal > token:
-            token = max(token, min(proposal, min(stamp, LATEST) + PROPOSAL_BOUND))
-        return token
-
     def _grant(self, request: AcquireRequest) -> Granted:
         """Make the request a holder."""
         state, now, ttl, span = self.state, self.now, request.ttl, request.span
-        token = state.counter = self._next_token(request.proposal, votes=request.votes) + span - 1
+        token = state.counter = next_token(state.counter, request.proposal, self.stamp, votes=request.votes) + span - 1
         state.holders.append(
             Holder(
                 request.request_id,
@@ -234,10 +225,9 @@ class Granting:
     def _notify_new_head(self, answered: str = "") -> None:
         """Tell a new head of the queue when to ask, unless it will ask anyway before the name may be free.
 
-        The request `answered` learns its retry time from the reply. Every other waiter asks again within two intervals
-        of its last request, or before half of its life is over. The head of a queue for votes is notified when the vote
-        is free, and a placeholder takes the room for this waiter. A head that may be passed is notified when the name
-        is free.
+        The request `answered` learns its retry time from the reply. The head of a queue for votes is notified when the
+        vote is free, and a placeholder takes the room for this waiter. A head that may be passed is notified when the
+        name is free.
         """
         queue = self.state.queue
         head = queue.head
@@ -248,8 +238,7 @@ class Granting:
             self._notify_that_free()
         elif head and head not in (self._head_before, answered):
             waiter, frees_in = queue[0], self._frees_in()
-            retries_by = waiter.fresh_until - waiter.request.waiter_ttl + 2 * waiter.request.interval
-            if self.now + frees_in < retries_by + MARGIN:
+            if must_be_told(waiter.request, waiter.fresh_until, self.now + frees_in):
                 self._notify(waiter.request.channel, NotificationKind.HEAD, head, after=max(frees_in, RETRY))
 
     def _notify_that_free(self) -> None:

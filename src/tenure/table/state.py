@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from tenure.contracts.messages import AcquireRequest
 from tenure.table.times import TOMBSTONE
 
+REVOKED = "!"
+"""The prefix, among the tombstones, of the request id of a lease that was revoked."""
+
 PLACEHOLDER = "~"
 """The prefix of the request id of a placeholder: a holder that is no client, and takes the name's room for a while.
 
@@ -159,7 +162,10 @@ class NameState:
     block: int = 0
     """The length of the lock delay that ends at `blocked_until`, so that a clock stepped back cannot stretch it."""
     tombstones: dict[str, int] = field(default_factory=dict[str, int])
-    """Requests that were withdrawn and must not be granted if they still arrive, each with the end of its tombstone."""
+    """Requests that were withdrawn and must not be granted if they still arrive, each with the end of its tombstone.
+
+    Those of leases that were revoked are here too, behind REVOKED.
+    """
     last_released: str = ""
 
     used_at: int = 0
@@ -221,6 +227,14 @@ class NameState:
         """Refuse a request from now on, should it still arrive."""
         self.tombstones.pop(request_id, None)  # so that the newest stands last
         self.tombstones[request_id] = now + TOMBSTONE
+
+    def note_revocation(self, request_id: str, now: int) -> None:
+        """Remember that a lease was revoked, for as long as a tombstone is kept."""
+        self.add_tombstone(REVOKED + request_id, now)
+
+    def was_revoked(self, request_id: str, now: int) -> bool:
+        """Return whether a lease was revoked not longer ago than that."""
+        return self.tombstones.get(REVOKED + request_id, 0) > now
 
     def end_tombstones(self, now: int, *, stepped_back: bool) -> None:
         """Forget the tombstones that have ended; shorten them all if the clock stepped back."""

@@ -45,7 +45,7 @@ from tenure.outcome import Outcome
 from tenure.table.granting import Granting
 from tenure.table.quarantine import restore
 from tenure.table.state import PLACEHOLDER, Holder
-from tenure.table.times import RETRY, retry_if_passed, retry_in
+from tenure.table.times import RETRY, TOMBSTONE, next_token, retry_if_passed, retry_in
 from tenure.table.views import view_holder, view_name
 
 
@@ -140,7 +140,9 @@ class Step(Granting):
         return Queued(last_token, retry, place, self._quarantine_left())
 
     def _busy(self) -> Busy:
-        return Busy(max(self._frees_in(), RETRY), self.state.owners(), self._quarantine_left())
+        owners, quarantine = self.state.owners(), self._quarantine_left()
+        blocked = 0 if owners or quarantine else max(0, self.state.blocked_until - self.now)
+        return Busy(max(self._frees_in(), RETRY), owners, quarantine, blocked=blocked)
 
     def _waits(self, request_id: str) -> bool:
         return self.state.queue.find(request_id) is not None
@@ -163,10 +165,12 @@ class Step(Granting):
     def release(self, release: ReleaseRequest) -> Outcome:
         """End a lease, and hand the name over in the same step. A repeated release gets the same reply.
 
-        A release with `keep` leaves a placeholder: it takes the room of the lease until its own end.
+        A release with `keep` leaves a placeholder: it takes the room of the lease until its own end. In quarantine the
+        store may have forgotten the lease; if it has issued no newer token, nobody had the name since: it is released.
         """
         self._begin()
         state, request_id, keep = self.state, release.request_id, release.keep
+        release.unrevoked_for = 0  # also if this step was taken before, on a state that was out of date
         if release.unsure:
             state.add_tombstone(request_id, self.now)
             state.queue.drop(request_id)  # of a late copy of the acquire request, after the lease had run out
@@ -176,12 +180,17 @@ class Step(Granting):
             if state.queue.order:
                 self._serve_queue()
             return Outcome.RELEASED
-        placeholder = state.find_holder(PLACEHOLDER + request_id)
+        released = state.find_holder(PLACEHOLDER + request_id) is not None or state.last_released == request_id
         if self._quarantine_left():
             state.add_tombstone(request_id, self.now)  # so that a late renewal cannot restore the lease
             state.queue.drop(request_id)  # the store may have forgotten that the request was granted
+            released = released or state.counter <= release.token
         self._serve_queue()
-        return Outcome.RELEASED if placeholder or state.last_released == request_id else self._outcome_of(release.token)
+        if released:
+            return Outcome.RELEASED
+        if not (self._quarantine_left() or state.was_revoked(request_id, self.now)):
+            release.unrevoked_for = TOMBSTONE
+        return self._outcome_of(release.token)
 
     def _leave_placeholder(self, request_id: str, length: int) -> bool:
         """Turn a holder into a placeholder, for `length`; return whether there was a holder.
@@ -213,20 +222,41 @@ class Step(Granting):
         """Restore a lease that the store may have forgotten; outside a quarantine, return None."""
         if self.now >= self.quarantined_until:
             return None
-        return restore(self.state, renewal, self.now, self.quarantined_since)
+        return restore(self.state, renewal, self.now, range(self.quarantined_since, self.quarantined_until))
 
     def adjust(self, adjust: AdjustRequest) -> RenewReply:
         """Change a lease that goes on, and grant the waiters that this makes room for. Never increase the weight."""
         self._begin()
+        if adjust.successor and self.state.find_holder(adjust.successor) is not None:  # it was handed over before
+            self._serve_queue()
+            return None
         holder = self.state.find_holder(adjust.request_id)
-        if holder is None or holder.token not in (adjust.token, adjust.raise_to) or not self._raise(holder, adjust):
+        if (
+            holder is None
+            or holder.token not in (adjust.token, adjust.raise_to)
+            or (adjust.successor and (holder.token != adjust.token or self._quarantine_left()))
+            or not self._raise(holder, adjust)
+        ):
             self._serve_queue()
             return self._outcome_of(adjust.token)
         if adjust.weight:
             holder.weight = min(holder.weight, adjust.weight)
         holder.owner = adjust.owner or holder.owner
+        if adjust.successor:
+            self._hand_over(holder, adjust)
         self._serve_queue()
         return None
+
+    def _hand_over(self, holder: Holder, adjust: AdjustRequest) -> None:
+        """Keep a lease for another client. To the client that had it, this is a revocation."""
+        self.state.add_tombstone(holder.request_id, self.now)
+        self.state.note_revocation(holder.request_id, self.now)
+        self._notify(holder.channel, NotificationKind.REVOKED, holder.request_id, adjust.token)
+        holder.request_id, holder.channel, holder.notify_contended = adjust.successor, adjust.channel, False
+        if adjust.ttl:
+            holder.ttl, holder.expires_at = adjust.ttl, self.now + adjust.ttl
+            if self.long_silence:
+                self._head_before = ""  # the head waits for another instant now
 
     def _raise(self, holder: Holder, adjust: AdjustRequest) -> bool:
         """Issue a larger token to a holder, for a quorum; return False if a token as large was issued before."""
@@ -253,10 +283,11 @@ class Step(Granting):
         revoked = [holder for holder in state.holders if token in (0, holder.token)]
         state.holders = [holder for holder in state.holders if token not in (0, holder.token)]
         for holder in revoked:
+            state.note_revocation(holder.request_id, self.now)
             state.block_for(holder.lock_delay, self.now)
             self._notify(holder.channel, NotificationKind.REVOKED, holder.request_id, holder.token)
         if revoked:
-            state.counter = self._next_token(0)
+            state.counter = next_token(state.counter, 0, self.stamp)
             if self.long_silence:
                 self._head_before = ""  # it waits for another instant now, and may not ask before it for long
         self._serve_queue()
@@ -292,4 +323,6 @@ class Step(Granting):
     def view(self, name: str) -> NameView:
         """Return who holds the name and who waits, without moving the queue."""
         self._begin()
-        return view_name(name, self.state, self.now, self.listening, self._quarantine_left())
+        left = self._quarantine_left()
+        quarantine = (left, max(0, self.now - self.quarantined_since) if left else 0)
+        return view_name(name, self.state, self.now, self.listening, quarantine)

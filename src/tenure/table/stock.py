@@ -24,7 +24,7 @@ MOST_UNITS = 2**48
 MOST_SEGMENTS = 32
 
 MOST_RESERVATIONS = 500
-"""The most reservations in one segment, so that its cell does not grow too large."""
+"""The most reservations in one segment, so that its cell does not grow too large: each has up to 72 bytes."""
 
 Transit = tuple[int, int, int]
 """A transfer under way: its number, the units, and the segment that they go to."""
@@ -97,6 +97,11 @@ class Segment:
         return self.free + sum(self.reserved[each][0] for each in self.expired(now))
 
 
+def segments_of(state: Any) -> int:  # noqa: ANN401 - what JSON knows
+    """Return how many segments the stock of a segment has; 0 if there is no such stock."""
+    return 0 if state is None else int(state[2])
+
+
 def sold_out(units: int, first: Sequence[Segment], second: Sequence[Segment], now: int) -> bool:
     """Tell from two readings of all segments whether at some instant between them fewer units were left.
 
@@ -148,18 +153,18 @@ def restock(units: int, segments: int) -> Callable[[Any, int], Change]:
 
 
 def reserve(units: int, ttl: int, reservation: str, segments: int) -> Callable[[Any, int], Change]:
-    """Return the function that reserves units of a segment for `ttl` microseconds, and replies how many: all or 0."""
+    """Return the function that reserves units of a segment for `ttl` microseconds, and replies how many: all or 0.
+
+    The reply is None if the segment keeps no more reservations.
+    """
 
     def change(state: Any, now: int) -> Change:  # noqa: ANN401
         segment = Segment.read(state, segments)
         dropped = segment.drop_expired(now)
+        if len(segment.reserved) >= MOST_RESERVATIONS:
+            return Change(segment.state(), None, changed=dropped)
         if segment.free < units:
             return Change(segment.state(), 0, changed=dropped)
-        if len(segment.reserved) >= MOST_RESERVATIONS:
-            raise UsageError(
-                f"a segment of a stock keeps up to {MOST_RESERVATIONS} reservations: confirm or cancel them sooner, or "
-                "use more segments"
-            )
         segment.free -= units
         segment.reserved[reservation] = [units, now + ttl]
         return Change(segment.state(), units)

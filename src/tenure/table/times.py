@@ -1,4 +1,7 @@
-"""Durations and instants of the grant table, in microseconds."""
+"""Durations and instants of the grant table, in microseconds, and its formulas.
+
+The table "Where each formula stands" in ARCHITECTURE.md says where else each of them is written.
+"""
 
 from tenure.contracts.messages import AcquireRequest
 
@@ -38,6 +41,27 @@ CROWD = 8
 
 LONGEST_SILENCE = 8
 """The largest of these factors."""
+
+
+def next_token(counter: int, proposal: int, clock: int, *, votes: bool = False) -> int:
+    """Return the token after `counter`: no smaller than the store's clock and the client's proposal, within bounds.
+
+    The token of a vote ignores the clock of its store, so that all stores find the same one.
+    """
+    token = counter + 1
+    if clock > token and not votes and clock <= LATEST:
+        token = clock
+    if proposal > token:
+        token = max(token, min(proposal, min(clock, LATEST) + PROPOSAL_BOUND))
+    return token
+
+
+def must_be_told(request: AcquireRequest, fresh_until: int, frees_at: int) -> bool:
+    """Return whether a new head of the queue must be notified when to ask, because the name may be free at `frees_at`.
+
+    Every waiter asks again within two intervals of its last request, or before half of its life is over.
+    """
+    return frees_at < fresh_until - request.waiter_ttl + 2 * request.interval + MARGIN
 
 
 def silence_factor(request: AcquireRequest, place: int) -> int:

@@ -4,13 +4,14 @@ from collections.abc import Callable
 
 from tenure.contracts.deadlines import seconds
 from tenure.contracts.messages import HolderView, NameView, WaiterView
-from tenure.table.state import Holder, NameState, Waiter
+from tenure.table.state import PLACEHOLDER, Holder, NameState, Waiter
+from tenure.table.times import VOTE_OFFER
 
 
 def view_name(
-    name: str, state: NameState, now: int, listening: Callable[[str], bool], quarantine_left: int
+    name: str, state: NameState, now: int, listening: Callable[[str], bool], quarantine: tuple[int, int]
 ) -> NameView:
-    """Return who holds a name and who waits for it."""
+    """Return who holds a name and who waits for it, and how long the quarantine still lasts and has lasted."""
     return NameView(
         name,
         state.capacity,
@@ -18,7 +19,7 @@ def view_name(
         [view_holder(holder, now) for holder in state.holders],
         [view_waiter(waiter, now, listening) for waiter in state.queue],
         seconds(max(0, state.blocked_until - now)),
-        seconds(quarantine_left),
+        *map(seconds, quarantine),
     )
 
 
@@ -31,6 +32,7 @@ def view_holder(holder: Holder, now: int) -> HolderView:
         seconds(now - holder.granted_at),
         seconds(holder.expires_at - now),
         seconds(holder.ttl),
+        released=holder.request_id.startswith(PLACEHOLDER) and holder.ttl != VOTE_OFFER,
     )
 
 

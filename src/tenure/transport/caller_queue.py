@@ -21,7 +21,6 @@ class CallerQueue:
     """A queue of callers. Every method may be called by any thread: each step on a deque is atomic."""
 
     def __init__(self, runtime: Runtime) -> None:
-        """Start without callers."""
         self._runtime = runtime
         self._waiting: deque[Event] = deque()
         self._closed = False

@@ -16,7 +16,6 @@ class HandshakeFailed(OSError):
     """A server took the connection, and did not answer the TLS handshake. Never raised to users."""
 
     def __init__(self, why: str = "timed out") -> None:
-        """Note why, in a few words."""
         super().__init__(why)
 
 

@@ -3,6 +3,7 @@
 import threading
 from abc import ABC, abstractmethod
 
+from tenure.reentry import start_thread
 from tenure.transport.wakeup_pipe import WakeUpPipe
 
 CLOSING = 2.0
@@ -17,7 +18,6 @@ class ListenerThread(ABC):
     """
 
     def __init__(self, name: str) -> None:
-        """Prepare; the thread is not started yet."""
         self._name = name
         self._mutex = threading.Lock()
         self._wakeup_pipe = WakeUpPipe()
@@ -31,9 +31,7 @@ class ListenerThread(ABC):
     def _start(self) -> None:
         """Start the thread if it does not run. The caller has the mutex, and has seen that this is not stopped."""
         if self._thread is None:
-            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            thread.start()
-            self._thread = thread
+            self._thread = start_thread(self._run, self._name)
 
     def _run(self) -> None:
         me = threading.current_thread()

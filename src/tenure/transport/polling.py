@@ -45,7 +45,6 @@ class SelectPoll:
     """
 
     def __init__(self) -> None:
-        """Register nothing yet."""
         self._events: dict[int, int] = {}
 
     def register(self, fd: int | HasFileno, eventmask: int = READABLE | WRITABLE, /) -> None:

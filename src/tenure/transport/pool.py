@@ -11,6 +11,9 @@ from contextlib import AbstractContextManager
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakSet
 
+from tenure.contracts.runtime import Runtime
+from tenure.transport.caller_queue import CallerQueue
+
 SURELY_OPEN = 0.1
 """For how many idle seconds a connection is taken to be open, without a look at it."""
 
@@ -42,7 +45,6 @@ class ConnectionPool(Generic[C]):
     """The connections to one server. Every method may be called by any thread: each step on a deque is atomic."""
 
     def __init__(self) -> None:
-        """Start without connections."""
         self.idle: deque[C] = deque()
         """Those on which no reply is due, in the order in which they were put back."""
         self.all: WeakSet[C] = WeakSet()
@@ -147,3 +149,38 @@ class BoundedPool(ConnectionPool[C]):
         """Free the room of a connection that could not be made."""
         with self._mutex:
             self._rooms.discard(room)
+
+
+class SharedPool(BoundedPool[C]):
+    """One connection, which all callers use at once. One of those who need it makes it; the others wait."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(1, runtime.mutex())
+        self.callers = CallerQueue(runtime)
+
+    def take(self, now: float) -> C | None:  # noqa: ARG002 - it is never idle for long
+        """Return the connection; None if there is none that is open."""
+        for connection in list(self.idle):
+            if not connection.is_stale():
+                return connection
+            self.discard(connection)
+        return None
+
+    def add(self, connection: C, now: float) -> None:
+        """Note a new connection."""
+        super().add(connection, now)
+        self.idle.append(connection)
+
+    def put_back(self, connection: C) -> None:
+        """Leave it where it is."""
+
+    def discard(self, connection: C) -> None:
+        """Close it for all callers."""
+        super().discard(connection)
+        with contextlib.suppress(ValueError):
+            self.idle.remove(connection)
+
+    def close(self) -> None:
+        """Close it, and end all waits for it."""
+        super().close()
+        self.callers.close()

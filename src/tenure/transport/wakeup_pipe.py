@@ -8,7 +8,6 @@ class WakeUpPipe:
     """Wakes a thread that waits in poll()."""
 
     def __init__(self) -> None:
-        """Make the two ends."""
         self._inside, self._outside = socket.socketpair()
         self._inside.settimeout(0)
         self._outside.settimeout(0)

@@ -6,9 +6,6 @@ from urllib.parse import SplitResult
 
 from tenure.contracts.runtime import Runtime
 from tenure.contracts.store import StoreSource
-from tenure.errors import UsageError
-from tenure.runtimes.aio import AsyncioRuntime
-from tenure.runtimes.threads import ThreadsRuntime
 from tenure.stores.etcd.options import EtcdDeployment, deployment_of
 
 if TYPE_CHECKING:
@@ -27,16 +24,9 @@ def etcd_url_source(parts: SplitResult) -> StoreSource:
 def etcd_directory(deployment: EtcdDeployment, runtime: Runtime) -> "EtcdDirectory":
     """Return the directory of one client, on the link of its runtime."""
     from tenure.stores.etcd.directory import EtcdDirectory
+    from tenure.stores.etcd.link import EtcdLink
 
-    if isinstance(runtime, AsyncioRuntime):
-        from tenure.stores.etcd.aio import EtcdAsyncLink
-
-        return EtcdDirectory(runtime, deployment, EtcdAsyncLink(runtime, deployment))
-    if isinstance(runtime, ThreadsRuntime):
-        from tenure.stores.etcd.threads import EtcdThreadLink
-
-        return EtcdDirectory(runtime, deployment, EtcdThreadLink(runtime, deployment))
-    raise UsageError(f"the etcd store does not run on {runtime.form}: use threads or asyncio")
+    return EtcdDirectory(runtime, deployment, EtcdLink(runtime, deployment))
 
 
 def _store(deployment: EtcdDeployment, runtime: Runtime) -> "OrderedCellStore":

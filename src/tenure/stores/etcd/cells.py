@@ -17,8 +17,8 @@ from tenure.contracts.runtime import Runtime
 from tenure.errors import StoreError
 from tenure.stores.etcd import requests
 from tenure.stores.etcd.gateway import Gateway
+from tenure.stores.etcd.http import Said
 from tenure.stores.etcd.keys import Keys, number
-from tenure.stores.etcd.link import Said
 
 DISAGREEMENT = 2 * MICROS
 """By how much the times of two clients may disagree, in microseconds."""
@@ -31,7 +31,6 @@ class EtcdCells:
     """One client's access to the cells."""
 
     def __init__(self, runtime: Runtime, gateway: Gateway, keys: Keys) -> None:
-        """Send the requests by `gateway`."""
         self._runtime = runtime
         self._gateway = gateway
         self._keys = keys

@@ -3,6 +3,8 @@
 *A late join.* A server may carry out a join after its client has given the request up. So a client that gives up a join
 without a reply writes a tombstone, and every join checks that its key has none. A client that repeats the request joins
 under another key.
+
+*The end of a PLACEHOLDER or BLOCK entry.* etcd tells no time, so each client counts by its own clock.
 """
 
 import math
@@ -12,11 +14,22 @@ from functools import partial
 from tenure.contracts.runtime import Runtime
 from tenure.errors import StoreUnavailable
 from tenure.stores.etcd import requests
-from tenure.stores.etcd.contender_keys import ContenderKey, ContenderKeys, Place
 from tenure.stores.etcd.errors import LeaseGone
 from tenure.stores.etcd.gateway import Gateway
-from tenure.stores.etcd.keys import LAST, TOMBSTONE, Keys, Seen, number, read_value, written
-from tenure.stores.etcd.link import Said
+from tenure.stores.etcd.http import Said
+from tenure.stores.etcd.keys import (
+    LAST,
+    TOMBSTONE,
+    ContenderKey,
+    ContenderKeys,
+    Keys,
+    Place,
+    Seen,
+    Written,
+    number,
+    read_value,
+    written,
+)
 from tenure.stores.etcd.reads import EtcdReads
 from tenure.stores.etcd.session import EtcdSession, EtcdSessions
 from tenure.stores.ordered.entries import Entry, Kind, Listing, Record
@@ -231,16 +244,34 @@ class EtcdChanges:
             self._sessions.end(session)
         return StoreUnavailable("this client's session at etcd has ended: try again, which begins a new one")
 
-    async def rewrite(self, name: str, entry: Entry, text: str, until: float) -> bool:
-        """Change the text of an entry and wake its watchers; return False if the entry is gone."""
-        [kv] = await self._reads.read([(name, entry)], until)
-        if kv is None:
-            return False
-        value = read_value(kv)
-        value.text = text
+    async def rewrite(self, texts: Sequence[tuple[str, Entry, str]], until: float) -> list[bool]:
+        """Change the texts of contenders and wake their watchers; return False for each that is gone."""
+        written = list[bool]()
+        for start in range(0, len(texts), requests.LARGEST):
+            steps = [self._rewrite(*each) for each in texts[start : start + requests.LARGEST]]
+            said = await self._gateway.exchange("kv/txn", requests.transaction([], steps), until)
+            written += [bool(part["response_txn"].get("succeeded")) for part in said["responses"]]
+        return written
+
+    def _rewrite(self, name: str, entry: Entry, text: str) -> Said:
+        """Return the step that changes the text of a contender, if it is still there."""
+        wall = entry.wall if isinstance(entry, Seen) else 0
+        value = Written(entry.weight, entry.capacity, entry.before, wall=wall, text=text, request=entry.request_id)
         key = self._keys.of(name, entry.key)
-        body = requests.transaction([requests.created(key, entry.position)], [requests.rewrite(key, value.packed())])
-        return bool((await self._gateway.exchange("kv/txn", body, until)).get("succeeded"))
+        return requests.nested(
+            requests.transaction([requests.created(key, entry.position)], [requests.rewrite(key, value.packed())])
+        )
+
+    async def pass_over(self, name: str, entry: Entry, text: str, until: float) -> bool:
+        """Remove a contender of any session if its text still is `text`."""
+        [kv] = await self._reads.read([(name, entry)], until)
+        if kv is None or read_value(kv).text != text:
+            return False
+        key = self._keys.of(name, entry.key)
+        unchanged = [requests.created(key, entry.position), requests.changed(key, number(kv, "mod_revision"))]
+        steps = [requests.delete(key), requests.delete(self._keys.of(name, Kind.LIGHT + entry.request_id))]
+        body = requests.transaction(unchanged, steps)
+        return bool((await self._gateway.exchange("kv/txn", body, until, again=False)).get("succeeded"))
 
     async def stir(self, name: str, entries: Sequence[Entry], until: float) -> None:
         """Wake the watchers of these entries."""
@@ -257,3 +288,46 @@ def _contenders(listing: Listing, request_id: str) -> list[Seen]:
         for entry in listing.entries
         if isinstance(entry, Seen) and entry.kind is Kind.CONTENDER and entry.request_id == request_id
     ]
+
+
+class EtcdLifetimes:
+    """The time that is left to entries, as one client counts it."""
+
+    def __init__(self, runtime: Runtime, gateway: Gateway, reads: EtcdReads, changes: EtcdChanges) -> None:
+        """Read entries with `reads`, and remove with `changes` those whose time is over."""
+        self._runtime = runtime
+        self._gateway = gateway
+        self._reads = reads
+        self._changes = changes
+        self._first_read_at: dict[tuple[str, str, int], float] = {}
+        """The local instant at which this client first read how long an entry still counts."""
+
+    async def remains(self, name: str, entry: Entry, until: float) -> float:
+        """Return for how many seconds a PLACEHOLDER or BLOCK entry still counts; remove it if its time is over.
+
+        etcd tells no time, so each client counts by its own clock from its first request on. The lease of the entry
+        ends it for all clients.
+        """
+        place = (name, entry.key, entry.position)
+        [kv] = await self._reads.read([(name, entry)], until)
+        if kv is None:
+            self._first_read_at.pop(place, None)
+            return 0.0
+        now = self._runtime.now()
+        left = read_value(kv).counts_for - (now - self._first_read_at.setdefault(place, now))
+        if entry.kind is Kind.PLACEHOLDER:
+            said = await self._gateway.exchange("lease/timetolive", {"ID": kv.get("lease", "0")}, until)
+            left = min(left, number(said, "TTL") + 1.0)
+        if left > 0.0:
+            self._forget_old_reads(now)
+            return left
+        await self._changes.change(name, [entry], [], until)
+        self._first_read_at.pop(place, None)
+        return 0.0
+
+    def _forget_old_reads(self, now: float) -> None:
+        """Forget requests of more than an hour ago. If a client repeats one, the entry counts a little longer."""
+        if len(self._first_read_at) > requests.LARGEST:
+            for place, read_at in list(self._first_read_at.items()):
+                if read_at < now - 3600.0:
+                    self._first_read_at.pop(place, None)

@@ -2,27 +2,27 @@
 
 An entry is a key. The revision at which the key was created is its order and its position. One transaction adds an
 entry and lists the name, so a join takes one round trip. `keys.py` lists the keys. `changes.py` has the transactions
-that change entries, `reads.py` the reads, `lifetimes.py` the time that is left to entries, and `entry_watches.py` the
-watches of waiters.
+that change entries, and the time that is left to them; `reads.py` the reads; `entry_watches.py` the watches of waiters.
 """
 
+from tenure.contracts.findings import Finding, Report
 from tenure.contracts.runtime import Runtime
 from tenure.guard import Guard
 from tenure.stores.etcd import requests
 from tenure.stores.etcd.cells import EtcdCells
-from tenure.stores.etcd.changes import EtcdChanges
+from tenure.stores.etcd.changes import EtcdChanges, EtcdLifetimes
 from tenure.stores.etcd.entry_watches import EtcdEntryWatches
 from tenure.stores.etcd.errors import LeaseGone
+from tenure.stores.etcd.examining import EtcdExaminer
 from tenure.stores.etcd.gateway import Gateway
 from tenure.stores.etcd.keys import Keys
-from tenure.stores.etcd.lifetimes import EtcdLifetimes
 from tenure.stores.etcd.link import EtcdLink
 from tenure.stores.etcd.options import EtcdDeployment
 from tenure.stores.etcd.reads import EtcdReads
 from tenure.stores.etcd.session import EtcdSessions
 from tenure.stores.etcd.watch_streams import EtcdWatches
 from tenure.stores.ordered.directory import Watcher
-from tenure.stores.ordered.tokens import position_of
+from tenure.stores.ordered.entries import position_of
 
 CLOSING = 2.0
 """The longest that the end of a session may take at the server, in seconds."""
@@ -45,12 +45,16 @@ class EtcdDirectory:
         changes = EtcdChanges(runtime, gateway, keys, sessions, reads)
         self.cells = EtcdCells(runtime, gateway, keys)
         self._sessions = sessions
+        self._examiner = EtcdExaminer(runtime, deployment, gateway)
         self._changes = changes
         self._entry_watches = EtcdEntryWatches(runtime, keys, watches, sessions)
+        self._disconnect = link.close
+        self.abandon = link.abandon
         self.join = changes.join
         self.withdraw_join = changes.withdraw_join
         self.change = changes.change
         self.rewrite = changes.rewrite
+        self.pass_over = changes.pass_over
         self.stir = changes.stir
         self.look = reads.look
         self.look_at_all = reads.look_at_all
@@ -70,6 +74,11 @@ class EtcdDirectory:
         """The local instant at which the last proof of this session was requested."""
         return self._sessions.proved_at
 
+    @property
+    def lasts(self) -> float:
+        """For how many seconds the servers keep the entries of a client that has died."""
+        return self._sessions.trust
+
     def session(self) -> str:
         """Return the address of the session for messages: the id of its lease, as etcdctl shows it."""
         session = self._sessions.current
@@ -78,6 +87,14 @@ class EtcdDirectory:
     def guard(self, name: str, request_id: str, token: int) -> Guard:
         """Return the condition for the user's own transactions that a contender that reserved this token exists."""
         return Guard(self._changes.key_of(name, request_id).encode(), position_of(token))
+
+    def at_opening(self) -> list[Finding]:
+        """Return nothing: beginning a session shows no settings."""
+        return []
+
+    async def examine(self, ttl: float, timeout: float) -> Report:
+        """Look at the settings of the members."""
+        return await self._examiner.report(ttl, timeout)
 
     # -- life ----------------------------------------------------------------------------------------------
 
@@ -97,14 +114,9 @@ class EtcdDirectory:
         try:
             await self._sessions.close(self._runtime.now() + CLOSING)
         finally:
-            await self._gateway.close()
-
-    def abandon(self) -> None:
-        """In a forked child: drop what was inherited, without a message to any other process."""
-        self._gateway.abandon()
+            await self._disconnect()
 
     def _forget(self, session: str) -> None:
-        """Forget what belongs to an ended session."""
         self._changes.forget_session(session)
 
     # -- messages ------------------------------------------------------------------------------------------

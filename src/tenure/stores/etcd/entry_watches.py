@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from tenure.contracts.runtime import Runtime
+from tenure.stores.etcd.http import Said
 from tenure.stores.etcd.keys import Keys, Seen, after, decoded
-from tenure.stores.etcd.link import Said
 from tenure.stores.etcd.session import EtcdSessions
 from tenure.stores.etcd.watch_streams import EtcdWatch, EtcdWatches
 from tenure.stores.ordered.entries import Entry

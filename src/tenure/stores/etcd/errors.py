@@ -3,13 +3,20 @@
 No error that leaves this file contains a password or a token.
 """
 
-import os
 import ssl
 from typing import cast
 
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from tenure.stores.etcd.link import EtcdAddress, EtcdNotSent, Said
+from tenure.stores.etcd.http import Said
+from tenure.transport.errors import ServerErrors, why
 from tenure.transport.handshake import HandshakeFailed, advice
+from tenure.transport.link import ServerAddress
+
+SERVER = ServerErrors("etcd", "the host, the port and the scheme of the URL (etcds:// for TLS)")
+
+
+class EtcdNotSent(StoreUnavailable):
+    """No part of the request was sent: it may go to another server."""
 
 
 class LeaseGone(Exception):
@@ -40,7 +47,7 @@ def text_of(said: Said) -> tuple[str, int]:
     return ("", 0) if error is None else (str(error), int(said.get("code", 2)))
 
 
-def raise_refusal(address: EtcdAddress, said: Said) -> None:
+def raise_refusal(address: ServerAddress, said: Said) -> None:
     """Raise the error that a server's reply stands for, if the reply is an error."""
     text, code = text_of(said)
     if not text:
@@ -53,45 +60,42 @@ def raise_refusal(address: EtcdAddress, said: Said) -> None:
 
 
 def _to_store_error(server: str, text: str, code: int) -> StoreError:
-    why = text.removeprefix("etcdserver: ").rstrip(".")
+    said = text.removeprefix("etcdserver: ").rstrip(".")
     if any(each in text for each in LOGIN_REFUSED):
-        return StoreError(f"{server} refused the credentials ({why}); check the user and the password in the URL")
+        return StoreError(f"{server} refused the credentials ({said}); check the user and the password in the URL")
     if FORBIDDEN in text:
         return StoreError(f"{server} denies this user access; grant its role READWRITE on the prefix of the URL")
     if any(each in text for each in UNTOUCHED):
-        return StoreUnavailable(f"{server} cannot serve now ({why}); try again, and check that most servers run")
+        return StoreUnavailable(f"{server} cannot serve now ({said}); try again, and check that most servers run")
     if "space exceeded" in text:
-        return StoreError(f"{server} has used up its quota ({why}); compact and defragment it, and disarm its alarm")
+        return StoreError(f"{server} has used up its quota ({said}); compact and defragment it, and disarm its alarm")
     if code in UNSURE:
         return OutcomeUnknown(
-            f"{server} did not complete a request ({why}), which may or may not have been carried out; try again"
+            f"{server} did not complete a request ({said}), which may or may not have been carried out; try again"
         )
-    return StoreError(f"{server} refused a request ({why}); check its version, which has to be 3.4 or newer")
+    return StoreError(f"{server} refused a request ({said}); check its version, which has to be 3.4 or newer")
 
 
-def cannot_connect(address: EtcdAddress, error: BaseException) -> StoreError:
+def cannot_connect(address: ServerAddress, error: BaseException) -> StoreError:
     """Return the error of a failed connection: StoreUnavailable if a later try may help, else StoreError."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return StoreError(
-            f"the certificate of the etcd server at {address} is not trusted ({_why(error)}); check ssl_ca_certs and "
+            f"the certificate of the etcd server at {address} is not trusted ({why(error)}); check ssl_ca_certs and "
             "the host name in the URL"
         )
     if isinstance(error, HandshakeFailed):
         return EtcdNotSent(advice(f"the etcd server at {address}", error, "etcd"))
-    return EtcdNotSent(
-        f"cannot reach the etcd server at {address} ({_why(error)}); check that it runs, that this machine may connect "
-        "to it, and the host, the port and the scheme of the URL (etcds:// for TLS)"
-    )
+    return EtcdNotSent(*SERVER.cannot_reach(address, error).args)
 
 
-def unanswered(address: EtcdAddress, error: BaseException, *, plain: bool = False) -> OutcomeUnknown:
+def unanswered(address: ServerAddress, error: BaseException, *, plain: bool = False) -> OutcomeUnknown:
     """Return the error of a request that was sent and got no reply, or a reply that is not etcd's.
 
     `plain` tells that the server has not sent anything yet on a connection without TLS.
     """
     if isinstance(error, ValueError):
         return OutcomeUnknown(
-            f"the server at {address} is not a JSON gateway of etcd ({_why(error)}); check the port, which is "
+            f"the server at {address} is not a JSON gateway of etcd ({why(error)}); check the port, which is "
             "2379 as a rule, and the scheme of the URL (etcds:// for TLS)"
         )
     if plain and isinstance(error, ConnectionResetError | BrokenPipeError):
@@ -99,21 +103,4 @@ def unanswered(address: EtcdAddress, error: BaseException, *, plain: bool = Fals
             f"the server at {address} closed the connection without a reply; write etcds:// if it requires TLS; else "
             "the request may or may not have been carried out: try again, and check the server and the port"
         )
-    return OutcomeUnknown(
-        f"the etcd server at {address} did not answer ({_why(error)}); the request may or may not have been carried "
-        "out; try again, and check the server and the network"
-    )
-
-
-def closed() -> StoreUnavailable:
-    """Return the error of a request to a closed client."""
-    return StoreUnavailable("this client of etcd is closed; make a new one")
-
-
-def _why(error: BaseException) -> str:
-    if isinstance(error, TimeoutError):
-        return "timed out"
-    if isinstance(error, ConnectionError) and error.errno:  # asyncio adds the address to strerror, and drops the reason
-        return os.strerror(error.errno)
-    system = error.strerror if isinstance(error, OSError) else None
-    return (system or str(error) or type(error).__name__).rstrip(".")
+    return SERVER.unanswered(address, error)

@@ -2,29 +2,70 @@
 
 A client uses one server until the server fails, then the next one. The failure ends its streams, and the client begins
 them again at the next server. A request that the server may have carried out is repeated only if that does no harm.
+
+Each request needs a connection, and a client may have a thousand waiters: so the number of concurrent requests is
+limited.
 """
 
 import json
+from collections import deque
 from collections.abc import Callable
 from typing import cast
 
-from tenure.contracts.runtime import Runtime
+from tenure.contracts.runtime import Event, Runtime
 from tenure.errors import OutcomeUnknown, StoreUnavailable
 from tenure.stores.etcd import errors
-from tenure.stores.etcd.admission import Admission
-from tenure.stores.etcd.http import OK
+from tenure.stores.etcd.errors import EtcdNotSent
+from tenure.stores.etcd.http import OK, EtcdReply, EtcdRequest, Said
 from tenure.stores.etcd.keys import packed_json
-from tenure.stores.etcd.link import (
-    EtcdAddress,
-    EtcdHearing,
-    EtcdLink,
-    EtcdNotSent,
-    EtcdReply,
-    EtcdRequest,
-    Said,
-    Stream,
-)
+from tenure.stores.etcd.link import EtcdHearing, EtcdLink, Stream
 from tenure.stores.etcd.options import EtcdDeployment
+from tenure.transport.link import ServerAddress
+
+
+class Admission:
+    """Admits a fixed number of requests at once, in the order in which they arrive."""
+
+    def __init__(self, runtime: Runtime, count: int) -> None:
+        """Create an admission with `count` free slots."""
+        self._runtime = runtime
+        self._mutex = runtime.mutex()
+        self._free = count
+        self._waiting: deque[Event] = deque()
+
+    async def take(self, until: float, *, first: bool = False) -> bool:
+        """Wait for a slot, with `first` before all others; return False if none was free by `until`."""
+        with self._mutex:
+            if self._free > 0:
+                self._free -= 1
+                return True
+            slot = self._runtime.event()
+            self._waiting.insert(0 if first else len(self._waiting), slot)
+        taken = False
+        try:
+            taken = await slot.wait(until)
+        finally:
+            if not taken:
+                self._give_up(slot)
+        return taken
+
+    def give_back(self) -> None:
+        """Give the slot to the next request in the queue."""
+        with self._mutex:
+            if self._waiting:
+                self._waiting.popleft().set()
+            else:
+                self._free += 1
+
+    def _give_up(self, slot: Event) -> None:
+        """Leave the queue. A slot that was given meanwhile goes to the next request."""
+        with self._mutex:
+            waits = slot in self._waiting
+            if waits:
+                self._waiting.remove(slot)
+        if not waits:
+            self.give_back()
+
 
 FAILOVER_TIMEOUT = 0.5
 """The least time, in seconds, that a server has for its reply before another server is tried."""
@@ -83,13 +124,13 @@ class Gateway:
             tries -= 1
             now = self._runtime.now()
             if now >= until:
-                raise StoreUnavailable(
-                    f"the request to etcd at {self._address()} timed out before it was sent: "
-                    "raise `timeout` or `operation_timeout`"
-                )
-            timeout = max((until - now) / 2, FAILOVER_TIMEOUT) if again and tries > 0 else until - now
+                raise errors.SERVER.too_late(self._address())
             address = self._address()
             try:
+                if tries > 0:
+                    await self._link.conversation(address, self._share(until, tries))
+                    now = self._runtime.now()
+                timeout = max((until - now) / 2, FAILOVER_TIMEOUT) if again and tries > 0 else until - now
                 return await self._exchange(address, path, packed, min(until, now + timeout))
             except EtcdNotSent as error:
                 self._advance(address)
@@ -102,6 +143,15 @@ class Gateway:
                 if tries <= 0 or (isinstance(error, OutcomeUnknown) and not again):
                     raise
 
+    def _share(self, until: float, others: int) -> float:
+        """Return until when a server may be connected, so that as much time is left for each of the others."""
+        now = self._runtime.now()
+        return now + (until - now) / (others + 1)
+
+    async def exchange_with(self, address: ServerAddress, path: str, body: Said, until: float) -> Said:
+        """Send a request to one server, whichever this client uses otherwise. Raises StoreError."""
+        return await self._exchange(address, path, packed_json(body).encode(), until)
+
     async def stream(self, path: str, hearing: EtcdHearing, until: float) -> Stream:
         """Begin a stream at the current server."""
         tries = len(self._deployment.addresses)
@@ -109,8 +159,9 @@ class Gateway:
             tries -= 1
             address = self._address()
             try:
-                token = await self._login(address, until)
-                return await self._link.stream(address, EtcdRequest(path, b"", token), hearing, until)
+                share = self._share(until, tries)
+                token = await self._login(address, share)
+                return await self._link.stream(address, EtcdRequest(path, b"", token), hearing, share)
             except EtcdNotSent as error:
                 self._advance(address)
                 if tries <= 0:
@@ -121,15 +172,7 @@ class Gateway:
         self._token = ""
         return bool(self._deployment.user)
 
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._link.close()
-
-    def abandon(self) -> None:
-        """In a forked child: close the inherited sockets."""
-        self._link.abandon()
-
-    async def _exchange(self, address: EtcdAddress, path: str, packed: bytes, until: float) -> Said:
+    async def _exchange(self, address: ServerAddress, path: str, packed: bytes, until: float) -> Said:
         """Send a request to a server, and once more with a new token if the server refused the token."""
         try:
             return await self._exchange_once(address, path, packed, until)
@@ -140,11 +183,11 @@ class Gateway:
         except errors.TokenRefused as error:
             raise StoreUnavailable(f"the etcd server at {address} refused a new token ({error}); try again") from None
 
-    async def _exchange_once(self, address: EtcdAddress, path: str, packed: bytes, until: float) -> Said:
+    async def _exchange_once(self, address: ServerAddress, path: str, packed: bytes, until: float) -> Said:
         token = await self._login(address, until)
         return _result(address, await self._link.exchange(address, EtcdRequest(path, packed, token), until))
 
-    async def _login(self, address: EtcdAddress, until: float) -> str:
+    async def _login(self, address: ServerAddress, until: float) -> str:
         """Return the token for the servers, and log in if there is none; "" if the deployment has no user."""
         if not self._deployment.user or self._token:
             return self._token
@@ -158,17 +201,17 @@ class Gateway:
         self._token = str(_result(address, answer).get("token", ""))
         return self._token
 
-    def _address(self) -> EtcdAddress:
+    def _address(self) -> ServerAddress:
         return self._deployment.addresses[self._place % len(self._deployment.addresses)]
 
-    def _advance(self, address: EtcdAddress) -> None:
+    def _advance(self, address: ServerAddress) -> None:
         """Switch to the next server, unless another request did so already."""
         if len(self._deployment.addresses) > 1 and address == self._address():
             self._place += 1
             self._link.forsake(address)
 
 
-def _result(address: EtcdAddress, answer: EtcdReply) -> Said:
+def _result(address: ServerAddress, answer: EtcdReply) -> Said:
     errors.raise_refusal(address, answer.said)
     if answer.status != OK:
         raise StoreUnavailable(
@@ -181,6 +224,3 @@ def _result(address: EtcdAddress, answer: EtcdReply) -> Said:
     if answer.date:
         said["date"] = answer.date  # etcd's own replies have no such field
     return said
-
-
-MakeLink = Callable[[Runtime, EtcdDeployment], EtcdLink]

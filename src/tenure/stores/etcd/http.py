@@ -7,16 +7,12 @@ rules are those of RFC 9112. A server that breaks them loses the connection.
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
-from tenure.stores.etcd.link import EtcdAddress, EtcdReply, EtcdRequest, Said
-
-BROKEN = (OSError, ValueError)
-"""The errors of a connection, and of the bytes that come on it. Timeouts and errors of TLS are OSErrors."""
-
-CHUNK = 65536
-"""How much is read at once, in bytes."""
+from tenure.contracts.limits import LONGEST_REPLY
+from tenure.transport.link import ServerAddress
 
 OK = 200
 
@@ -31,9 +27,35 @@ SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?")
 SAFE = re.compile(r"[\x20-\x7e]*")
 
 
-class HttpConversation:
-    """The conversation on one connection: one request at a time, and its reply."""
+Said = dict[str, Any]
+"""A JSON object that a server sent."""
 
+
+@dataclass(slots=True)
+class EtcdRequest:
+    """A request to a server."""
+
+    path: str
+    """The path below /v3/, as `kv/txn`."""
+    body: bytes
+    token: str = ""
+    """The token that the server gave for a user and a password."""
+
+
+@dataclass(slots=True)
+class EtcdReply:
+    """The reply of a server."""
+
+    status: int
+    said: Said
+    date: str = field(default="", compare=False)
+    """The server's clock as HTTP tells it; "" if it does not."""
+
+
+class HttpConversation:
+    """The conversation on one connection: one request at a time, and its reply, or one stream of objects."""
+
+    peer = ""
     __slots__ = (
         "_any",
         "_body",
@@ -46,10 +68,10 @@ class HttpConversation:
         "_left",
         "_status",
         "_stays",
+        "_streamed",
     )
 
-    def __init__(self, address: EtcdAddress) -> None:
-        """Begin a conversation with a server."""
+    def __init__(self, address: ServerAddress) -> None:
         self._host = str(address)
         self._came = bytearray()
         """The bytes that were not read yet."""
@@ -60,6 +82,8 @@ class HttpConversation:
         """Whether the server has closed its side."""
         self._stays = True
         """Whether the connection can carry another request once the reply is complete."""
+        self._streamed: Iterator[Said] | None = None
+        """Of a stream: the objects that have come, and were not returned yet."""
         self._forget()
 
     def _forget(self) -> None:
@@ -79,6 +103,7 @@ class HttpConversation:
     def begin(self, request: EtcdRequest) -> bytes:
         """Return the head of a request whose body is sent piece by piece, while replies come."""
         self._done = self._stays = False
+        self._streamed = iter(())
         return self._head(request) + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
 
     def _head(self, request: EtcdRequest) -> bytes:
@@ -93,9 +118,14 @@ class HttpConversation:
         self._any = self._any or bool(data)
         self._closed = self._closed or not data
 
-    def answer(self) -> EtcdReply | None:
-        """Return the reply once it is complete, else None. Raises BROKEN."""
-        if not self._advance():
+    def reply(self) -> EtcdReply | None:
+        """Return the reply once it is complete, or the next object of a stream; else None. Raises BROKEN."""
+        if self._streamed is not None:
+            if (said := next(self._streamed, None)) is None:
+                self._streamed = self._pieces()
+                said = next(self._streamed, None)
+            return None if said is None else EtcdReply(OK, said)
+        if self._done or not self._advance():
             return None
         reply = EtcdReply(self._status, _read(bytes(self._body)), self._date)
         self._body.clear()
@@ -110,7 +140,7 @@ class HttpConversation:
         """Tell whether the connection can carry another request."""
         return self._done and self._stays and not self._closed and not self._came
 
-    def pieces(self) -> Iterator[Said]:
+    def _pieces(self) -> Iterator[Said]:
         """Yield the complete objects of a stream, one in each line. Raises BROKEN, also if the stream has ended."""
         ended = self._advance()
         *lines, rest = bytes(self._body).split(b"\n")
@@ -140,6 +170,7 @@ class HttpConversation:
             if head.status >= 200:  # noqa: PLR2004 - below are those
                 self._status, self._date = head.status, head.date
                 self._chunked, self._left = head.chunked, head.length
+                self._limit_body(head.length or 0)
                 self._stays = self._stays and head.stays
                 return True
         self._limit()
@@ -152,6 +183,7 @@ class HttpConversation:
         taken = len(self._came) if self._left is None else min(self._left, len(self._came))
         self._body += self._came[:taken]
         del self._came[:taken]
+        self._limit_body(0)
         if self._left is None:
             return self._closed
         self._left -= taken
@@ -164,6 +196,7 @@ class HttpConversation:
             size = int(_matched(SIZE, bytes(came[:end]))[1], 16)
             if size == 0:
                 return self._read_trailers(end)
+            self._limit_body(size)
             after = end + 2 + size
             if len(came) < after + 2:
                 return False
@@ -182,6 +215,11 @@ class HttpConversation:
         else:
             self._limit()
         return over >= 0
+
+    def _limit_body(self, more: int) -> None:
+        """Refuse a body that has more bytes than any reply of etcd, with so `more` to come. Raises ValueError."""
+        if len(self._body) + more > LONGEST_REPLY:
+            raise ValueError("the answer is too long")
 
     def _limit(self) -> None:
         if len(self._came) > LONGEST_HEAD:
@@ -238,7 +276,10 @@ def piece(body: bytes) -> bytes:
 
 
 def _read(text: bytes) -> Said:
-    said = json.loads(text.decode())
+    try:
+        said = json.loads(text.decode())
+    except RecursionError:
+        raise ValueError("the answer is nested too deeply") from None
     if not isinstance(said, dict):
         raise ValueError("the answer is no JSON object")  # noqa: TRY004 - one of BROKEN, as all that cannot be read
     return cast("Said", said)

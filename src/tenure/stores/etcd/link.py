@@ -1,52 +1,18 @@
-"""The contract between the etcd directory and its link to the servers: what each form of link has to do.
-
-A link carries a request to a server and its reply back, and receives streams. It repeats a request in one case only: on
-another connection, if no part of it was sent.
-"""
+"""The link to etcd: requests as `transport/link.py` carries them, and streams on connections of their own."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Protocol, cast
+from weakref import WeakKeyDictionary
 
-from tenure.errors import StoreUnavailable
-
-Said = dict[str, Any]
-"""A JSON object that a server sent."""
-
-
-class EtcdAddress(NamedTuple):
-    """Where a server listens."""
-
-    host: str
-    port: int = 2379
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-class EtcdNotSent(StoreUnavailable):
-    """No part of the request was sent: it may go to another server."""
-
-
-@dataclass(slots=True)
-class EtcdRequest:
-    """A request to a server."""
-
-    path: str
-    """The path below /v3/, as `kv/txn`."""
-    body: bytes
-    token: str = ""
-    """The token that the server gave for a user and a password."""
-
-
-@dataclass(slots=True)
-class EtcdReply:
-    """The reply of a server."""
-
-    status: int
-    said: Said
-    date: str = field(default="", compare=False)
-    """The server's clock as HTTP tells it; "" if it does not."""
+from tenure.contracts.runtime import Runtime
+from tenure.errors import OutcomeUnknown, StoreError
+from tenure.stores.etcd import errors
+from tenure.stores.etcd.http import EtcdReply, EtcdRequest, HttpConversation, Said, piece
+from tenure.stores.etcd.options import EtcdDeployment
+from tenure.transport.aio import pump_for
+from tenure.transport.errors import BROKEN
+from tenure.transport.link import Line, Listening, ServerAddress, ServerLink
 
 
 class Stream(Protocol):
@@ -68,26 +34,61 @@ class EtcdHearing:
     """The stream has ended, and not by `close`."""
 
 
-class EtcdLink(Protocol):
-    """The link to all servers of a deployment, for one client. Every operation ends by `until`, a local instant.
+class EtcdStream:
+    """A stream of HTTP: each piece is a chunk."""
 
-    It raises EtcdNotSent if the server was not reached, OutcomeUnknown if the server may have carried the request out,
-    and another StoreError if a repetition will not help.
-    """
+    def __init__(self, listening: Listening) -> None:
+        self._listening = listening
+        self.close = listening.close
 
-    async def exchange(self, address: EtcdAddress, request: EtcdRequest, until: float) -> EtcdReply:
-        """Send a request to a server, and return its reply."""
-        ...
+    def say(self, body: bytes) -> None:
+        """Send another piece of the request. Does not wait."""
+        self._listening.say(piece(body))
 
-    async def stream(self, address: EtcdAddress, request: EtcdRequest, hearing: EtcdHearing, until: float) -> Stream:
+
+class EtcdLink(ServerLink[EtcdRequest, EtcdReply]):
+    """The link to all servers of a deployment. What was not sent raises EtcdNotSent."""
+
+    def __init__(self, runtime: Runtime, deployment: EtcdDeployment) -> None:
+        pump = pump_for(runtime, "etcd")
+        super().__init__(runtime, pump, errors.SERVER, deployment.connect_timeout, deployment.tls)
+        self._streams: WeakKeyDictionary[Listening, ServerAddress] = WeakKeyDictionary()
+
+    def _conversation(self, address: ServerAddress) -> HttpConversation:
+        return HttpConversation(address)
+
+    def _cannot_connect(self, address: ServerAddress, error: BaseException) -> StoreError:
+        return errors.cannot_connect(address, error)
+
+    def _unanswered(
+        self, address: ServerAddress, line: Line[EtcdRequest, EtcdReply], error: BaseException
+    ) -> OutcomeUnknown:
+        heard = cast("HttpConversation", line.conversation).has_heard()
+        return errors.unanswered(address, error, plain=self._tls is None and not heard)
+
+    async def stream(self, address: ServerAddress, request: EtcdRequest, hearing: EtcdHearing, until: float) -> Stream:
         """Start a stream, and return when its head is sent. `Stream.say` sends the body."""
-        ...
+        line = await self._connect(address, until)
+        try:
+            head = cast("HttpConversation", line.conversation).begin(request)
+            listening = line.listen(head, lambda reply: hearing.on_said(reply.said), hearing.on_end, until)
+        except BROKEN as error:
+            line.close()
+            raise errors.EtcdNotSent(*errors.cannot_connect(address, error).args) from error
+        except BaseException:
+            line.close()
+            raise
+        with self._mutex:
+            self._streams[listening] = address
+        if self._closed:  # meanwhile: nobody else ends it
+            listening.close()
+            self._check_open()
+        return EtcdStream(listening)
 
-    def forsake(self, address: EtcdAddress) -> None:
+    def forsake(self, address: ServerAddress) -> None:
         """End the streams of a server that does not answer, and close its idle connections."""
-
-    async def close(self) -> None:
-        """Disconnect, and end its thread. Idempotent, also before it has connected."""
-
-    def abandon(self) -> None:
-        """In a forked child: close its copies of the sockets, without telling the servers."""
+        self._pool(address).drop_idle()
+        with self._mutex:
+            lost = [listening for listening, at in self._streams.items() if at == address]
+        for listening in lost:
+            listening.lose()

@@ -8,8 +8,8 @@ from tenure.contracts.messages import Page
 from tenure.contracts.runtime import Runtime
 from tenure.stores.etcd import requests
 from tenure.stores.etcd.gateway import Gateway
+from tenure.stores.etcd.http import Said
 from tenure.stores.etcd.keys import KINDS, Keys, Seen, decoded, listed, number, refuse_later, session_of
-from tenure.stores.etcd.link import Said
 from tenure.stores.etcd.session import EtcdSessions
 from tenure.stores.ordered.entries import Detail, Entry, Listing
 

@@ -3,8 +3,8 @@
 from base64 import b64encode
 from collections.abc import Sequence
 
+from tenure.stores.etcd.http import Said
 from tenure.stores.etcd.keys import after, encoded, encoded_key
-from tenure.stores.etcd.link import Said
 
 LARGEST = 50
 """The most steps of a transaction. Some of them make two operations; servers accept 128."""

@@ -19,13 +19,13 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from tenure.contracts import forms
-from tenure.contracts.runtime import Runtime, Task
+from tenure.contracts.runtime import Runtime, SpawnedTask
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.runtimes.single import SingleFlight
 from tenure.stores.etcd import requests
-from tenure.stores.etcd.errors import LeaseGone, closed
+from tenure.stores.etcd.errors import SERVER, LeaseGone
+from tenure.stores.etcd.http import Said
 from tenure.stores.etcd.keys import Keys, after, decoded, number, session_of
-from tenure.stores.etcd.link import Said
 from tenure.stores.etcd.watch_streams import EtcdWatch, EtcdWatches
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class EtcdSessions:
         self._mutex = runtime.mutex()
         self._beginning = SingleFlight(runtime)
         self._closing = runtime.event()
-        self._mender: Task | None = None
+        self._mender: SpawnedTask | None = None
 
     # -- beginning -----------------------------------------------------------------------------------------
 
@@ -101,8 +101,8 @@ class EtcdSessions:
         """Return the session, and begin one if there is none. One caller begins it, the others wait."""
         while (session := self.current) is None:
             if self._closing.is_set():
-                raise closed()
-            if not await self._beginning.fly(lambda: self.current is None, partial(self._begin, until), until):
+                raise SERVER.closed()
+            if not await self._beginning.run(lambda: self.current is None, partial(self._begin, until), until):
                 raise StoreUnavailable("beginning a session at etcd timed out: try again")
         return session
 

@@ -15,8 +15,9 @@ from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from tenure.runtimes.single import SingleFlight
 from tenure.stores.etcd import requests
 from tenure.stores.etcd.gateway import Gateway
+from tenure.stores.etcd.http import Said
 from tenure.stores.etcd.keys import number, packed_json
-from tenure.stores.etcd.link import EtcdHearing, Said, Stream
+from tenure.stores.etcd.link import EtcdHearing, Stream
 
 DEAF = 1.0
 """For how many seconds a server may leave a watch request unanswered before the stream is given up."""
@@ -26,7 +27,6 @@ class EtcdWatch:
     """One watch from its beginning to its end. It reports its end once, unless it was closed."""
 
     def __init__(self, runtime: Runtime, on_event: Callable[[Said], None], on_end: Callable[[], None]) -> None:
-        """Prepare the watch; nothing is watched yet."""
         self.over = False
         self.refusal = ""
         """The reason for which the server refused or lost the watch."""
@@ -97,7 +97,6 @@ class WatchStream:
     """A stream, and the watches on it."""
 
     def __init__(self, runtime: Runtime) -> None:
-        """Prepare the stream; nothing is connected yet."""
         self.full = False
         """Whether no other watch may begin on this stream."""
         self._now = runtime.now
@@ -189,7 +188,6 @@ class EtcdWatches:
     """All watches of a client, on one stream, or on a new one once that is full."""
 
     def __init__(self, runtime: Runtime, gateway: Gateway) -> None:
-        """Prepare; nothing is connected yet."""
         self._runtime = runtime
         self.gateway = gateway
         self._stream: WatchStream | None = None
@@ -216,7 +214,7 @@ class EtcdWatches:
         One caller does, the others wait.
         """
         while (stream := self._stream) is None or stream.full:
-            if not await self._opening.fly(self._lacks_stream, partial(self._open_stream, until), until):
+            if not await self._opening.run(self._lacks_stream, partial(self._open_stream, until), until):
                 raise StoreUnavailable("beginning a stream of watches at etcd timed out: try again")
         return stream
 

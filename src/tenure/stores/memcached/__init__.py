@@ -6,9 +6,6 @@ from urllib.parse import SplitResult
 
 from tenure.contracts.runtime import Runtime
 from tenure.contracts.store import StoreSource
-from tenure.errors import UsageError
-from tenure.runtimes.aio import AsyncioRuntime
-from tenure.runtimes.threads import ThreadsRuntime
 from tenure.stores.memcached.options import MemcachedDeployment, deployment_of
 
 if TYPE_CHECKING:
@@ -28,14 +25,7 @@ def memcached_source(deployment: MemcachedDeployment) -> StoreSource:
 
 
 def _store(deployment: MemcachedDeployment, runtime: Runtime) -> "MemcachedStore":
+    from tenure.stores.memcached.link import MemcachedLink
     from tenure.stores.memcached.store import MemcachedStore
 
-    if isinstance(runtime, AsyncioRuntime):
-        from tenure.stores.memcached.aio import MemcachedAsyncLink
-
-        return MemcachedStore(runtime, deployment, MemcachedAsyncLink(runtime, deployment))
-    if isinstance(runtime, ThreadsRuntime):
-        from tenure.stores.memcached.threads import MemcachedThreadLink
-
-        return MemcachedStore(runtime, deployment, MemcachedThreadLink(runtime, deployment))
-    raise UsageError(f"the memcached store does not run on {runtime.form}: use threads or asyncio")
+    return MemcachedStore(runtime, deployment, MemcachedLink(runtime, deployment))

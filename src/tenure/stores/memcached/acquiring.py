@@ -1,15 +1,17 @@
 """The acquisition of a name.
 
 The usual case is one command: the name has no item, or this client remembers the item that it left there.
+
+memcached wakes nobody, so waiters poll. A name that was taken just now may be free soon, so its waiters look often. The
+longer it has been held, the longer it may still be held: a waiter looks again after a part of the time for which it has
+seen the name held, within bounds. So a waiter is late by a part of its wait at most, and the cost of a long wait is
+bounded. The client spreads these times at random.
 """
 
-from tenure.contracts.deadlines import seconds
+from tenure.contracts.deadlines import MICROS, seconds
 from tenure.contracts.messages import AcquireRequest, Busy, Granted, Reply, Withdrawn
-from tenure.contracts.runtime import Runtime
 from tenure.errors import StoreError
-from tenure.stores.memcached.items import Items, ItemVersion, SeenItem
-from tenure.stores.memcached.known import HeldItem, KnownItems
-from tenure.stores.memcached.pacing import SOONEST, Pacing
+from tenure.stores.memcached.items import ROUNDS, SOONEST, HeldItem, ItemVersion, ItemWork, SeenItem
 from tenure.stores.memcached.records import (
     LONGEST_DELAY,
     RETENTION,
@@ -21,20 +23,9 @@ from tenure.stores.memcached.records import (
     whole_seconds,
 )
 
-ROUNDS = 8
-"""How often one request tries to take a name that others take and release meanwhile."""
 
-
-class MemcachedAcquirer:
+class MemcachedAcquirer(ItemWork):
     """Acquires names for one client."""
-
-    def __init__(self, runtime: Runtime, items: Items, known: KnownItems, pacing: Pacing) -> None:
-        """Acquire by `items`, and note what is learned in `known`."""
-        self._now = runtime.now
-        self._wall = runtime.wall
-        self._items = items
-        self._known = known
-        self._pacing = pacing
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
         """Grant the name, or refuse it."""
@@ -45,10 +36,10 @@ class MemcachedAcquirer:
             if free.request_id == request.request_id:
                 self._known.free[name] = free
                 return Withdrawn()
-            record.token = next_token(free.token, request.proposal)
+            record.token, record.doubted = next_token(free.token, request.proposal), free.doubted
             if version := await self._items.swap(name, record, _lifetime(record), free.version, until):
                 return self._granted(name, record, version, now)
-        elif not self._pacing.is_polled(name):
+        elif not self._known.pacing.is_polled(name):
             added = await self._add(request, record, until)
             if isinstance(added, ItemVersion):
                 return self._granted(name, record, added, now)
@@ -79,6 +70,7 @@ class MemcachedAcquirer:
 
     async def _add(self, request: AcquireRequest, record: LockRecord, until: float) -> ItemVersion | SeenItem:
         record.token = next_token(0, request.proposal)
+        record.doubted = record.token - 1  # the server may have had an item that it has forgotten
         return await self._items.add(request.name, record, _lifetime(record), until)
 
     def _refusal(self, request: AcquireRequest, record: LockRecord, seen: SeenItem, now: float) -> Reply | None:
@@ -89,6 +81,7 @@ class MemcachedAcquirer:
         there = seen.record
         if there is None:
             return None
+        record.doubted = there.doubted
         if there.request_id == request.request_id:
             if there.state is not RecordState.HELD:
                 return Withdrawn()
@@ -97,7 +90,8 @@ class MemcachedAcquirer:
             return None
         if seen.blocked_for() > 0:
             owners = (there.owner,) if seen.lease_left() > 0 or there.state is RecordState.KEPT else ()
-            return Busy(self._pacing.retry_in(request.name, seen, now), owners)
+            blocked = 0 if owners else seen.blocked_for() * MICROS
+            return Busy(self._known.pacing.retry_in(request.name, seen, now), owners, blocked=blocked)
         record.token = next_token(there.token, request.proposal)
         return None
 
@@ -124,7 +118,7 @@ class MemcachedAcquirer:
         if before is not None and before.lasts_until > lasts_until:
             lasts_until = before.lasts_until
         self._known.hold(record.request_id, HeldItem(record, version, lasts_until), sent)
-        self._pacing.forget(name)
+        self._known.pacing.forget(name)
         return Granted(record.token, record.ttl)
 
 

@@ -1,4 +1,4 @@
-"""The keys of names, and which server has a name.
+"""Each name has its key, at one of the servers.
 
 A key of memcached has at most 250 bytes, without spaces and control characters. A name that fits stands in its key as
 it is. Any other name is represented by its digest; the record of the item then contains the name, to be compared.
@@ -7,7 +7,7 @@ it is. Any other name is represented by its digest; the record of the item then 
 import hashlib
 from collections.abc import Sequence
 
-from tenure.stores.memcached.link import MemcachedAddress
+from tenure.transport.link import ServerAddress
 
 MOST_PREFIX = 64
 """The longest prefix of the keys, in bytes."""
@@ -42,7 +42,7 @@ def name_in(key: str, prefix: str) -> str:
     return "" if rest.startswith(DIGEST) else rest
 
 
-def server_of(key: bytes, addresses: Sequence[MemcachedAddress]) -> MemcachedAddress:
+def server_of(key: bytes, addresses: Sequence[ServerAddress]) -> ServerAddress:
     """Return the server that has a key: the one with the highest hash of key and server (rendezvous hashing).
 
     The order of the servers does not matter. If one is added or removed, only the keys that it has, or has had, move.

@@ -1,80 +1,112 @@
-"""The contract between the memcached store and its link to the servers: what each form of link has to do.
+"""The link to memcached, and what a server tells of itself when a client connects: its process and its settings.
 
-A link carries requests to a server and the replies back. It repeats a request in one case only: on another connection,
-if no part of the request was sent.
+A restart of the server begins the CAS values anew. So a CAS value is only ever compared in the process that gave it.
+The process is identified by its id and the second of its start, which is the difference of two statistics.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Mapping
+from typing import cast
 
-from tenure.stores.memcached.protocol import MetaReply
+from tenure.contracts.runtime import Runtime
+from tenure.doctor.memcached import MemcachedFacts
+from tenure.errors import StoreError
+from tenure.escaping import shown
+from tenure.stores.memcached import errors
+from tenure.stores.memcached.options import MemcachedDeployment
+from tenure.stores.memcached.protocol import (
+    SETTINGS,
+    STAT,
+    STATS,
+    MemcachedAnswer,
+    MemcachedConversation,
+    MemcachedRequest,
+    MemcachedServer,
+    MetaReply,
+)
+from tenure.transport.aio import pump_for
+from tenure.transport.errors import BROKEN
+from tenure.transport.link import Line, ServerAddress, ServerLink
 
-PORT = 11211
-
-
-class MemcachedAddress(NamedTuple):
-    """Where a server listens."""
-
-    host: str
-    port: int = PORT
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-@dataclass(slots=True)
-class MemcachedRequest:
-    """One or several commands, sent together."""
-
-    packed: bytes
-    replies: int = 1
-    """How many replies there will be; 0: any number, and then an END."""
-    alone: bool = False
-    """Whether the replies may be so long that no other request should wait behind them."""
-
-
-class MemcachedServer(NamedTuple):
-    """What a server says of itself when a client connects."""
-
-    process: str
-    """Identifies the server process. CAS values of another process mean nothing."""
-    evicts: bool
-    """Whether the server evicts items if its memory is full. If not, it refuses to store."""
+NUMBERS = {
+    "evicted": b"evicted",
+    "flushed": b"cmd_flush",
+    "used": b"bytes",
+    "most": b"limit_maxbytes",
+    "clients": b"curr_connections",
+    "most_clients": b"maxconns",
+}
+"""The facts that are numbers, and the statistics that tell them."""
 
 
-class MemcachedAnswer(NamedTuple):
-    """The replies to the commands of a request, and the server process that gave them."""
+def facts_of(address: ServerAddress, said: Mapping[bytes, bytes]) -> MemcachedFacts:
+    """Return what the statistics and the settings of a server tell."""
+    facts = MemcachedFacts(str(address))
+    facts.version = shown(said[b"version"].decode("utf-8", "replace")) if b"version" in said else None
+    facts.cas = said[b"cas_enabled"] != b"no" if b"cas_enabled" in said else None
+    facts.evicts = said[b"evictions"] != b"off" if b"evictions" in said else None
+    facts.crawls = said[b"lru_crawler"] != b"no" if b"lru_crawler" in said else None
+    for name, key in NUMBERS.items():
+        if said.get(key, b"").isdigit():
+            setattr(facts, name, int(said[key]))
+    return facts
 
-    replies: list[MetaReply]
-    server: MemcachedServer
+
+QUESTIONS = (MemcachedRequest(STATS, 0), MemcachedRequest(SETTINGS, 0))
+"""Asked one after the other, because a server that is no memcached may answer anything to the first."""
 
 
-class MemcachedLink(Protocol):
-    """The link to all servers of a deployment, for one client. Every operation ends by `until`, a local instant.
+EVICTED = b"evicted"
+"""The statistic `evictions`: the setting of the same name says something else."""
 
-    It raises StoreUnavailable if the server was not reached, OutcomeUnknown if the server may have carried the request
-    out, and another StoreError if a repetition will not help.
-    """
 
-    async def exchange(
-        self, address: MemcachedAddress, request: MemcachedRequest, until: float, process: str = ""
-    ) -> MemcachedAnswer | None:
-        """Send a request to a server, and return its replies.
+def server_of_greeting(address: ServerAddress, replies: Iterable[MetaReply]) -> MemcachedServer:
+    """Return what a server says of itself. Raises StoreError if it is no memcached, or cannot keep locks."""
+    said: dict[bytes, bytes] = {}
+    for reply in replies:
+        if reply.code == STAT:
+            key, _, value = reply.rest.partition(b" ")
+            said[EVICTED if key == b"evictions" and value.isdigit() else key] = value
+        elif not reply.goes_on():
+            raise _refusal(address, reply)
+    try:
+        started_at = int(said[b"time"]) - int(said[b"uptime"])
+        process = f"{int(said[b'pid'])}@{started_at}"
+    except (KeyError, ValueError):
+        raise StoreError(errors.not_memcached(address, "its statistics name no process")) from None
+    if said.get(b"cas_enabled") == b"no":
+        raise errors.WithoutCas(address, facts_of(address, said))
+    return MemcachedServer(process, said.get(b"evictions") != b"off", facts_of(address, said))
 
-        Return None, with nothing sent, if the server is another process than `process`.
-        """
-        ...
 
-    async def command(self, address: MemcachedAddress, packed: bytes, until: float, process: str) -> MetaReply | None:
-        """Send one command to a server, and return its reply: `exchange` for the usual case, which costs less."""
-        ...
+def _refusal(address: ServerAddress, reply: MetaReply) -> StoreError:
+    if reply.code.endswith(b"ERROR"):  # memcached speaks so
+        return errors.refused(address, reply)
+    return StoreError(errors.not_memcached(address, f"it says {reply.line()[:100]!r}"))
 
-    async def server(self, address: MemcachedAddress, until: float) -> MemcachedServer:
+
+class MemcachedLink(ServerLink[MemcachedRequest, MemcachedAnswer]):
+    """The link to all servers of a deployment."""
+
+    def __init__(self, runtime: Runtime, deployment: MemcachedDeployment) -> None:
+        pump = pump_for(runtime, "memcached", pipelined=True)
+        super().__init__(runtime, pump, errors.SERVER, deployment.connect_timeout)
+
+    def _conversation(self, address: ServerAddress) -> MemcachedConversation:  # noqa: ARG002
+        return MemcachedConversation()
+
+    async def _greet(self, address: ServerAddress, line: Line[MemcachedRequest, MemcachedAnswer], until: float) -> None:
+        conversation = cast("MemcachedConversation", line.conversation)
+        replies: list[MetaReply] = []
+        try:
+            for question in QUESTIONS:
+                replies += (await line.exchange(question, until)).replies
+                if not line.goes_on():
+                    break
+            conversation.server = server_of_greeting(address, replies)
+        except BROKEN as error:
+            raise errors.no_greeting(address, error) from error
+        conversation.peer = conversation.server.process
+
+    async def server(self, address: ServerAddress, until: float) -> MemcachedServer:
         """Return what a server says of itself, from a connection to it."""
-        ...
-
-    async def close(self) -> None:
-        """Disconnect. Idempotent, also before it has connected."""
-
-    def abandon(self) -> None:
-        """In a forked child: close its copies of the sockets, without telling the servers."""
+        return cast("MemcachedConversation", await self.conversation(address, until)).server

@@ -6,11 +6,12 @@ from urllib.parse import SplitResult, unquote
 
 from tenure.errors import UsageError
 from tenure.stores.memcached.keys import MOST_PREFIX, is_plain
-from tenure.stores.memcached.link import PORT, MemcachedAddress
 from tenure.stores.urlparts import Option, UrlParts, seconds
+from tenure.transport.link import ServerAddress
 
 FORMS = "write memcached://host1[:port],host2,host3[/prefix]?connect_timeout=5"
 
+PORT = 11211
 PREFIX = "tenure"
 CONNECT_TIMEOUT = 5.0
 
@@ -26,7 +27,7 @@ OPTIONS: Mapping[str, Option] = {
 class MemcachedDeployment:
     """The servers that share the names, and how to reach them."""
 
-    addresses: list[MemcachedAddress]
+    addresses: list[ServerAddress]
     prefix: str = PREFIX
     """The prefix of all keys, without the colon that follows."""
     connect_timeout: float = CONNECT_TIMEOUT
@@ -46,7 +47,7 @@ def deployment_of(parts: SplitResult) -> MemcachedDeployment:
             "a memcached URL takes no user and no password: Tenure does not log in to memcached. Give an address "
             "that only your own machines reach, and leave the login out."
         )
-    addresses = [MemcachedAddress(*each) for each in url.hosts(PORT)]
+    addresses = [ServerAddress(*each) for each in url.hosts(PORT)]
     if len(set(addresses)) < len(addresses):
         raise UsageError("the memcached URL names a server twice; name each server once.")
     return MemcachedDeployment(addresses, _prefix(url), given.get("connect_timeout", CONNECT_TIMEOUT))

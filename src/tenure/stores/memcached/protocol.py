@@ -4,8 +4,11 @@ The commands are the meta commands (`ms`, `mg`). aiomcache and emcache have none
 send a raw command, and none is made for both threads and asyncio. So Tenure has its own.
 """
 
-from collections.abc import Sequence
+from collections import deque
+from dataclasses import dataclass
 from typing import NamedTuple
+
+from tenure.doctor.memcached import MemcachedFacts
 
 LONGEST_LINE = 4096
 """The longest line of a reply, in bytes. No line of memcached is longer; a server that speaks otherwise may be."""
@@ -18,6 +21,9 @@ STORED, VALUE, MISSING = b"HD", b"VA", b"EN"
 UNKNOWN, EXISTS, NOT_STORED = b"NF", b"EX", b"NS"
 STAT, END, BUSY = b"STAT", b"END", b"BUSY"
 ERROR, CLIENT_ERROR, SERVER_ERROR = b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR"
+
+LAST = frozenset({END, BUSY, SERVER_ERROR})
+"""The replies that end a listing."""
 
 CODES = frozenset({STORED, VALUE, MISSING, UNKNOWN, EXISTS, NOT_STORED, STAT, END, BUSY, SERVER_ERROR})
 """The replies after which the connection can go on. Whatever else comes may be the first of several lines."""
@@ -61,33 +67,86 @@ def pack_look(key: bytes) -> bytes:
     return b"mg %b v c t\r\n" % key
 
 
-def is_complete(replies: Sequence[MetaReply], expected: int) -> bool:
-    """Tell whether these are all replies to a request that expects so many; 0: any number, and then an END."""
-    last = replies[-1]
-    if not last.goes_on():
-        return True
-    return len(replies) == expected if expected else last.code in {END, BUSY, SERVER_ERROR}
+@dataclass(slots=True)
+class MemcachedRequest:
+    """One or several commands, sent together."""
+
+    packed: bytes
+    replies: int = 1
+    """How many replies there will be; 0: any number, and then an END."""
 
 
-class ReplyReader:
-    """Turns received bytes into replies."""
+class MemcachedServer(NamedTuple):
+    """What a server says of itself when a client connects."""
+
+    process: str
+    """Identifies the server process. CAS values of another process mean nothing."""
+    evicts: bool
+    """Whether the server evicts items if its memory is full. If not, it refuses to store."""
+    facts: MemcachedFacts | None = None
+    """How it is set."""
+
+
+class MemcachedAnswer(NamedTuple):
+    """The replies to the commands of a request, and the server process that gave them."""
+
+    replies: list[MetaReply]
+    server: MemcachedServer
+
+
+class MemcachedConversation:
+    """Requests and the replies to them, which come in the order of the requests."""
+
+    __slots__ = ("_at", "_expected", "_over", "_received", "_replies", "peer", "server")
 
     def __init__(self) -> None:
-        """Start with nothing received."""
+        self.peer = ""
+        self.server = MemcachedServer("", evicts=True)
+        """Set once the server was asked, as `peer`, which is its process."""
         self._received = b""
         self._at = 0
+        self._expected: deque[int] = deque()
+        """How many replies each request expects."""
+        self._replies: list[MetaReply] = []
+        """Those to the first of these requests that have come."""
+        self._over = False
+
+    def pack(self, request: MemcachedRequest) -> bytes:
+        """Return the bytes of a request."""
+        self._expected.append(request.replies)
+        return request.packed
 
     def feed(self, data: bytes) -> None:
-        """Take bytes that were received."""
+        """Take received bytes."""
+        if not data:
+            raise ConnectionResetError("the server closed the connection")
         self._received = self._received[self._at :] + data if self._at < len(self._received) else data
         self._at = 0
 
-    def is_empty(self) -> bool:
-        """Tell whether all that was received has been returned."""
-        return self._at >= len(self._received)
+    def reply(self) -> MemcachedAnswer | None:
+        """Return all replies to the first request, once they have come."""
+        if self._over:
+            raise ValueError("it refused an earlier command")
+        while (reply := self.take()) is not None:
+            if not self._expected:
+                raise ValueError("it sent a reply to nothing")
+            expected, replies = self._expected[0], self._replies
+            replies.append(reply)
+            goes_on = reply.goes_on()
+            if goes_on and (len(replies) < expected if expected else reply.code not in LAST):
+                continue
+            self._expected.popleft()
+            self._replies = []
+            self._over = not goes_on
+            return MemcachedAnswer(replies, self.server)
+        return None
+
+    def goes_on(self) -> bool:
+        """Tell whether nothing is due, and the server takes another request."""
+        return not self._expected and not self._over and self._at >= len(self._received)
 
     def take(self) -> MetaReply | None:
-        """Return the next reply, or None until it is complete. Raises ValueError if this is no memcached."""
+        """Return the next single reply, or None until it is complete. Raises ValueError if this is no memcached."""
         received, begin = self._received, self._at
         end = received.find(b"\n", begin)
         if end < 0:

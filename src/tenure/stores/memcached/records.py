@@ -69,6 +69,8 @@ class LockRecord:
     """The name, if it does not stand in the key."""
     retention: int = RETENTION
     """For how many seconds the item is kept after all this has passed."""
+    doubted: int = 0
+    """The largest token of a lease that was revoked, or that the server may have forgotten."""
 
     def to_bytes(self) -> bytes:
         """Return the value of the item."""
@@ -76,7 +78,7 @@ class LockRecord:
         size = len(owner if owner.isascii() else owner.encode("utf-8", "replace"))
         return (
             f"{MARK}{self.state} {self.request_id or '-'} {self.token} {self.ttl} {self.delay} {self.granted_at} "
-            f"{self.retention} {self.revoking:d} {size}\n{owner}{self.name}"
+            f"{self.retention} {self.doubted} {self.revoking:d} {size}\n{owner}{self.name}"
         ).encode("utf-8", "replace")
 
 
@@ -89,7 +91,7 @@ def record_of(data: bytes, name: str) -> LockRecord:
     if not head.startswith(_MARK) and not forms.check(head.decode("utf-8", "replace"), f"the record of {name!r}"):
         raise ValueError("no record")
     state, request_id, *numbers = head.split(b" ")[3:]
-    token, ttl, delay, granted_at, retention, revoking, size = map(int, numbers)
+    token, ttl, delay, granted_at, retention, doubted, revoking, size = map(int, numbers)
     return LockRecord(
         RecordState(state.decode()),
         request_id.decode(),
@@ -101,6 +103,7 @@ def record_of(data: bytes, name: str) -> LockRecord:
         bool(revoking),
         texts[size:].decode("utf-8", "replace"),
         retention,
+        doubted,
     )
 
 

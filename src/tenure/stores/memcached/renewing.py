@@ -16,10 +16,20 @@ from tenure.errors import StoreUnavailable
 from tenure.escaping import quoted
 from tenure.outcome import Outcome
 from tenure.stores.memcached.errors import OutOfMemory
-from tenure.stores.memcached.items import NO_VERSION, Items, ItemVersion, SeenItem
-from tenure.stores.memcached.known import HeldItem, KnownItems
-from tenure.stores.memcached.link import MemcachedAddress
-from tenure.stores.memcached.outcomes import FORGOTTEN, is_held_by, outcome_of
+from tenure.stores.memcached.items import (
+    FORGOTTEN,
+    NO_VERSION,
+    ROUNDS,
+    HeldItem,
+    Items,
+    ItemVersion,
+    ItemWork,
+    KnownItems,
+    SeenItem,
+    is_held_by,
+    outcome_of,
+    unsettled,
+)
 from tenure.stores.memcached.protocol import pack_swap
 from tenure.stores.memcached.records import (
     CLOCK_SLACK,
@@ -30,26 +40,19 @@ from tenure.stores.memcached.records import (
     seconds_of_delay,
     whole_seconds,
 )
+from tenure.transport.link import ServerAddress
 
 log = logging.getLogger("tenure")
 
-ROUNDS = 8
-"""How often a step is repeated if the item has changed between the look and the step."""
 
-Deliver = Callable[[Notification], None]
-
-
-class MemcachedRenewals:
+class MemcachedRenewals(ItemWork):
     """Renews and adjusts the leases of one client."""
 
-    def __init__(self, runtime: Runtime, items: Items, known: KnownItems, deliver: Deliver) -> None:
-        """Renew by `items`; `deliver` gets the revocation requests that are found."""
-        self._now = runtime.now
-        self._wall = runtime.wall
-        self._items = items
-        self._known = known
-        self._deliver = deliver
-        self._failed: set[MemcachedAddress] = set()
+    def __init__(
+        self, runtime: Runtime, items: Items, known: KnownItems, deliver: Callable[[Notification], None]
+    ) -> None:
+        super().__init__(runtime, items, known, deliver)
+        self._failed: set[ServerAddress] = set()
         """The servers that did not answer the last renewal: they are asked last."""
 
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
@@ -77,14 +80,14 @@ class MemcachedRenewals:
             log.warning("some leases are at risk: a renewal failed (%s)", quoted(failure))
         return [replies.get(each.request_id) for each in renewals]
 
-    def _by_server(self, renewals: Sequence[RenewRequest]) -> dict[MemcachedAddress, list[RenewRequest]]:
-        groups: dict[MemcachedAddress, list[RenewRequest]] = defaultdict(list)
+    def _by_server(self, renewals: Sequence[RenewRequest]) -> dict[ServerAddress, list[RenewRequest]]:
+        groups: dict[ServerAddress, list[RenewRequest]] = defaultdict(list)
         for each in renewals:
             groups[self._items.place(each.name).address].append(each)
         return groups
 
     async def _renew_at(
-        self, address: MemcachedAddress, renewals: Sequence[RenewRequest], until: float
+        self, address: ServerAddress, renewals: Sequence[RenewRequest], until: float
     ) -> dict[str, RenewReply]:
         """Renew leases at one server: those whose items are known together, the others one by one."""
         now = self._now()
@@ -103,7 +106,7 @@ class MemcachedRenewals:
         return held if held is not None and held.record.token == renewal.token and now < held.lasts_until else None
 
     async def _renew_together(
-        self, address: MemcachedAddress, known: Sequence[tuple[RenewRequest, HeldItem]], now: float, until: float
+        self, address: ServerAddress, known: Sequence[tuple[RenewRequest, HeldItem]], now: float, until: float
     ) -> set[str]:
         """Renew leases by what is known of their items; return the ids of the requests whose leases are renewed."""
         following = [self._prolonged(renewal, held.record, held.lasts_until, now) for renewal, held in known]
@@ -133,7 +136,7 @@ class MemcachedRenewals:
             item = self._prolonged(renewal, seen.record, now + seen.lease_left() - CLOCK_SLACK, now)
             if await self._swap(renewal.name, item, seen.version, now, until):
                 return None
-        raise StoreUnavailable(f"the item of {renewal.name!r} changes all the time: try again")
+        raise unsettled(renewal.name)
 
     async def _restore(self, renewal: RenewRequest, now: float, until: float) -> RenewReply:
         """Add the item of a lease anew, for the server has none; refuse the renewal if that fails.
@@ -152,6 +155,7 @@ class MemcachedRenewals:
                 self._wall(),
                 request.owner,
                 name=self._items.place(renewal.name).name,
+                doubted=renewal.token - 1,
             )
             item = self._prolonged(renewal, record, 0.0, now)
             try:
@@ -194,11 +198,19 @@ class MemcachedRenewals:
             self._deliver(Notification("", kind, record.request_id, record.token))
 
     async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
-        """Show a lease under another owner, or raise its token. There is no weight but 1 to change."""
+        """Show a lease under another owner, raise its token, or keep it for another client. No weight is changed."""
         name, request_id = adjust.name, adjust.request_id
         for _ in range(ROUNDS):
             now = self._now()
             seen = await self._items.look(name, until)
+            if adjust.successor:
+                if is_held_by(seen, adjust.successor, adjust.raise_to):
+                    return None  # it was handed over before
+                if seen.record is None or not is_held_by(seen, request_id, adjust.token):
+                    return _ended(outcome_of(seen, request_id, adjust.token))
+                if await self._hand_over(adjust, seen, seen.record, now, until):
+                    return None
+                continue
             token = adjust.raise_to if is_held_by(seen, request_id, adjust.raise_to) else adjust.token
             if seen.record is None or not is_held_by(seen, request_id, token):
                 return _ended(outcome_of(seen, request_id, adjust.token))
@@ -209,7 +221,26 @@ class MemcachedRenewals:
             lasts_until = now + seen.lease_left() - CLOCK_SLACK if held is None else held.lasts_until
             if await self._swap(name, HeldItem(record, seen.version, lasts_until), seen.version, now, until):
                 return None
-        raise StoreUnavailable(f"the item of {name!r} changes all the time: try again")
+        raise unsettled(name)
+
+    async def _hand_over(
+        self, adjust: AdjustRequest, seen: SeenItem, record: LockRecord, now: float, until: float
+    ) -> bool:
+        """Keep a lease for another client; return False if its item has changed. The old client finds it revoked."""
+        following = replace(
+            record,
+            request_id=adjust.successor,
+            token=adjust.raise_to,
+            owner=adjust.owner or record.owner,
+            doubted=max(record.doubted, record.token),
+            revoking=False,
+        )
+        held = self._known.held.pop(adjust.request_id, None)
+        lasts_until = now + seen.lease_left() - CLOCK_SLACK if held is None else held.lasts_until
+        if adjust.ttl:
+            adjust.ttl = following.ttl = min(adjust.ttl, longest_ttl(record.delay))
+            lasts_until = now + seconds(adjust.ttl)
+        return await self._swap(adjust.name, HeldItem(following, seen.version, lasts_until), seen.version, now, until)
 
 
 def _lifetime(item: HeldItem, now: float) -> int:

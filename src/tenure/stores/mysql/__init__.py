@@ -7,24 +7,15 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult
 
+from tenure.contracts.limits import MAX_TTL
 from tenure.contracts.runtime import Runtime
 from tenure.contracts.store import Capabilities, Store, StoreSource
 from tenure.errors import UsageError
-from tenure.stores.mysql.options import (
-    AUTO,
-    CONNECTIONS,
-    GET_LOCK,
-    MAX_TTL,
-    OBSERVED,
-    OFF,
-    PREFIX,
-    MySqlDeployment,
-    deployment_of,
-    deployment_of_engine,
-)
+from tenure.stores.mysql.options import AUTO, GET_LOCK, MySqlDeployment, deployment_of, deployment_of_engine
 
 if TYPE_CHECKING:
     from tenure.stores.mysql.link import MakeMySqlLink
+from tenure.stores.sql.deployment import CONNECTIONS, OBSERVED, PREFIX
 
 __all__ = ["mysql_source", "mysql_url_source", "source_of_engine"]
 
@@ -52,9 +43,11 @@ def mysql_source(
 def source_of_engine(engine: object) -> StoreSource:
     """Return the source of stores in the database of a SQLAlchemy engine, sync or asyncio.
 
-    Its server, its login and its TLS settings are used. Its connections are not, and it may be disposed of.
+    Tenure connects as it does, and uses none of its connections; it may be disposed of. An engine of PyMySQL, asyncmy
+    or aiomysql with `creator=`, with a listener for `do_connect` or with unusual arguments makes the connections: for a
+    Client it must be a blocking one, for an AsyncClient one for asyncio, and waiters poll.
 
-    Raises UsageError if `engine` is no engine for MySQL or MariaDB.
+    Raises UsageError if `engine` is no engine for MySQL or MariaDB, or has settings that cannot be taken over.
     """
     return _source(deployment_of_engine(engine))
 
@@ -70,16 +63,7 @@ def capabilities_of(deployment: MySqlDeployment) -> Capabilities:
         from tenure.stores.sql.sessions import CAPABILITIES
 
         return replace(CAPABILITIES, min_ttl=1.0, shows_leases=False)
-    return Capabilities(
-        min_ttl=0.05,
-        queue=True,
-        weights=True,
-        local=False,
-        max_ttl=float("inf") if deployment.guard == OFF else deployment.max_ttl,
-        multi_acquire=True,
-        barging=True,
-        cells=True,
-    )
+    return deployment.capabilities()
 
 
 def _source(deployment: MySqlDeployment) -> StoreSource:
@@ -88,6 +72,7 @@ def _source(deployment: MySqlDeployment) -> StoreSource:
 
 def _make(deployment: MySqlDeployment, runtime: Runtime) -> Store:
     from tenure.stores.mysql.database import MySqlDatabase
+    from tenure.stores.mysql.examining import MySqlExaminer
     from tenure.stores.sql.store import SqlStore
 
     link: MakeMySqlLink
@@ -106,6 +91,8 @@ def _make(deployment: MySqlDeployment, runtime: Runtime) -> Store:
         from tenure.stores.sql.session_locks import SessionLockStore
 
         locks = MySqlNamedLocks(runtime, deployment, link)
-        return SessionLockStore(deployment.title(), runtime, locks, capabilities_of(deployment))
+        examiner = MySqlExaminer(runtime, deployment, link, locks.link)
+        return SessionLockStore(deployment.title(), runtime, locks, capabilities_of(deployment), examiner)
     database = MySqlDatabase(runtime, deployment, link)
-    return SqlStore(deployment.title(), runtime, database, capabilities_of(deployment))
+    examiner = MySqlExaminer(runtime, deployment, link, database.link)
+    return SqlStore(deployment.title(), runtime, database, capabilities_of(deployment), examiner)

@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from asyncmy.connection import Connection
@@ -10,12 +10,16 @@ from asyncmy.connection import Connection
 from tenure.errors import StoreError
 from tenure.runtimes import clocks
 from tenure.stores.mysql.connection import MySqlConnection, result_of
-from tenure.stores.mysql.errors import MySqlBroken, MySqlResult
+from tenure.stores.mysql.errors import MySqlResult
 from tenure.stores.mysql.link import MySqlLink
+from tenure.stores.sql.errors import SqlBroken
 from tenure.transport.keep_alive import keep_transport_alive
 
 WHENEVER = 1e9
 """The timeout of a statement whose reply may come whenever it comes, in seconds."""
+
+CANCEL_AGAIN = 0.05
+"""After how many seconds an attempt to connect that did not end is cancelled again."""
 
 
 class MySqlAsyncConnection(MySqlConnection):
@@ -54,7 +58,7 @@ class MySqlAsyncConnection(MySqlConnection):
         if not self._sent.done():
             raise TimeoutError
         if self._sent.cancelled():
-            raise MySqlBroken("the connection was closed")
+            raise SqlBroken("the connection was closed")
         return self._sent.result()
 
     def close(self) -> None:
@@ -97,8 +101,7 @@ class MySqlAsyncLink(MySqlLink):
             program_name="tenure",
         )
         try:
-            async with asyncio.timeout(until - clocks.steady()):
-                await raw.connect()
+            await _in_own_task(raw.connect(), until)
         except BaseException:
             self.reached = getattr(raw, "_proto", None) is not None
             raw.close()
@@ -113,8 +116,41 @@ class MySqlAsyncLink(MySqlLink):
                 f"{self._deployment.title()}: the factory returned nothing to await, so it serves a Client alone; give "
                 "a factory of connections of asyncio, as asyncmy.connect"
             )
-        async with asyncio.timeout(until - clocks.steady()):
-            return MySqlAsyncConnection(await raw, "", several=False)
+        return MySqlAsyncConnection(await _in_own_task(raw, until), "", several=False)
+
+
+async def _in_own_task(connecting: Awaitable[Any], until: float) -> Any:  # noqa: ANN401 - of any driver
+    """Await a driver's attempt to connect. Raises TimeoutError if it takes longer.
+
+    Drivers use the wait_for() of asyncio, which swallows a cancellation in some Pythons if the awaited work has just
+    ended. So the driver has a task of its own, and the caller waits in a way that loses no cancellation. An attempt
+    that is given up has ended when this returns, and left no connection.
+    """
+    task = asyncio.ensure_future(connecting)
+    taken = False
+    try:
+        await asyncio.wait({task}, timeout=max(0.0, until - clocks.steady()))
+        taken = task.done()
+    finally:
+        if not taken:
+            await _give_up(task)
+    if not taken:
+        raise TimeoutError
+    return task.result()
+
+
+async def _give_up(task: "asyncio.Future[Any]") -> None:
+    """End an attempt to connect; the driver may take its first cancellation for nothing."""
+    task.add_done_callback(_drop)
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=CANCEL_AGAIN)
+
+
+def _drop(task: "asyncio.Future[Any]") -> None:
+    """Close the connection of an attempt that was given up, if the driver made one nevertheless."""
+    if not task.cancelled() and task.exception() is None and task.result() is not None:
+        task.result().close()
 
 
 def _note(task: "asyncio.Task[list[MySqlResult]]") -> None:

@@ -8,15 +8,18 @@ see whether the client still listens.
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 
 from tenure.contracts.messages import Notification, NotificationKind
-from tenure.contracts.runtime import Event, Runtime, Task
+from tenure.contracts.runtime import Event, Runtime, ShuttingDown, SpawnedTask
 from tenure.errors import StoreError
+from tenure.escaping import shown
 from tenure.stores import table_codec
 from tenure.stores.mysql.connection import MySqlConnection
-from tenure.stores.mysql.errors import INTERRUPTED, NOBODY, MySqlBroken, MySqlServerError, to_store_error, unanswered
+from tenure.stores.mysql.errors import INTERRUPTED, NOBODY, MySqlServerError, to_store_error
 from tenure.stores.mysql.link import MySqlLink
 from tenure.stores.mysql.statements import MySqlStatements, text
+from tenure.stores.sql.errors import SqlBroken
 
 log = logging.getLogger("tenure")
 
@@ -45,6 +48,10 @@ TEST_SLEEP = 1.0
 LONGEST_LOOK = 0.05
 """The longest pause between two looks whether the sleep of the self-test has begun, in seconds."""
 
+FIRST_RETEST = 1.0
+LONGEST_RETEST = 60.0
+"""The shortest and the longest pause before a self-test that failed is repeated, in seconds."""
+
 SLEEPING = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = %d AND STATE LIKE 'User sleep%%'"
 """Tells whether a session of this user sleeps."""
 
@@ -61,33 +68,70 @@ class MySqlChannel:
         self._do = statements
         self._deliver: Callable[[Notification], None] = _ignore
         self._connection: MySqlConnection | None = None
-        self._listener: Task | None = None
+        self._listener: SpawnedTask | None = None
         self._closed = False
+        self._lost = False
+        """Whether it is logged that the channel has no connection, and nothing was heard since."""
         self._closing = runtime.event()
         self._delivered: set[int] = set()
         """The ids of messages that were delivered, and may still be in the table."""
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
-        """Listen; return the channel, or "" if no session can be woken here."""
+        """Listen; return the channel, or "" if no session can be woken here.
+
+        In that case the test is repeated in the background: the server may only have been slow. A channel that opens
+        then is told by a GAP notification.
+        """
+        self._deliver = deliver
+        why = await self._begin(until)
+        if self._link.facts is not None:
+            self._link.facts.why_silent = shown(why)
+        work = partial(self._test_again, deliver) if why else self._listen
+        self._listener = self._runtime.spawn(work, "mysql-channel")
+        return self.name
+
+    async def _begin(self, until: float) -> str:
+        """Connect and test the session: return "" and keep it, or return why it cannot be woken, and close it."""
         name = f"tenure_{self._runtime.new_id()}"
-        connection = await self._link.dial(until)
+        connection = self._connection = await self._link.dial(until)
+        why = "the test was given up"
         try:
             why = await self._why_not(connection, name, until)
-        except BaseException:
-            connection.close()
-            raise
-        if why:
-            connection.close()
-            log.warning(
-                "no session of %s can be woken by KILL QUERY (%s): waiters poll instead. If a proxy is between, give "
-                "Tenure the server's own address; ?notify=off in the URL says that polling is meant",
-                connection.place,
-                why,
-            )
-            return ""
-        self.name, self._deliver, self._connection = name, deliver, connection
-        self._listener = self._runtime.spawn(self._listen, "mysql-channel")
-        return name
+        finally:
+            if why:
+                self._connection = None
+                connection.close()
+        if not why:
+            self.name = name
+        return why
+
+    async def try_out(self, until: float) -> str:
+        """Return why no session can be woken here, or "". Nothing is kept."""
+        try:
+            return shown(await self._begin(until))
+        finally:
+            if (connection := self._connection) is not None:
+                self._connection = None
+                connection.close()
+
+    async def _test_again(self, deliver: Callable[[Notification], None]) -> None:
+        """Repeat the self-test until it succeeds; then tell of the channel, and listen."""
+        pause = FIRST_RETEST
+        while not self._closed:
+            await self._closing.wait(self._runtime.now() + pause * (0.5 + self._runtime.random()))
+            pause = min(2 * pause, LONGEST_RETEST)
+            if self._closing.is_set():
+                return
+            try:
+                why = await self._begin(self._runtime.now() + ANSWERING)
+            except StoreError as error:
+                why = str(error)
+            if not why:
+                log.warning("a session of %s can be woken now: new waiters do not poll", self._link.title())
+                deliver(Notification(self.name, NotificationKind.GAP, ""))
+                await self._listen()
+                return
+            log.debug("still no session of MySQL can be woken by KILL QUERY: %s", why)
 
     async def close(self) -> None:
         """Stop listening, and disconnect."""
@@ -99,7 +143,8 @@ class MySqlChannel:
         until = self._runtime.now() + ENDING
         with suppress(StoreError):
             while not self._listener.ended() and self._runtime.now() < until:
-                await self.wake([self.name], until)  # again, because it may come just before the sleep
+                if self.name:
+                    await self.wake([self.name], until)  # again, because it may come just before the sleep
                 await self._listener.join(self._runtime.now() + WAKE_AGAIN)
         if not self._listener.ended() and (connection := self._connection) is not None:
             connection.interrupt()
@@ -141,8 +186,8 @@ class MySqlChannel:
             return await self._test(connection, name, until)
         except MySqlServerError as error:
             return str(error)
-        except MySqlBroken as error:
-            raise unanswered(connection.place, error) from error
+        except SqlBroken as error:
+            raise self._link.meaning(connection.place, error) from error
 
     async def _take_lock(self, connection: MySqlConnection, name: str, until: float) -> bool:
         ((granted,),) = (await connection.run((f"SELECT GET_LOCK({text(name)}, 0)",), until))[0].rows
@@ -154,7 +199,10 @@ class MySqlChannel:
         How long that took decides nothing: a machine may stand still.
         """
         length, over = min(TEST_SLEEP, (until - self._runtime.now()) / 2), self._runtime.event()
-        waker = self._runtime.spawn(lambda: self._wake_soon(connection, name, over, until), "mysql-self-test")
+        try:
+            waker = self._runtime.spawn(lambda: self._wake_soon(connection, name, over, until), "mysql-self-test")
+        except ShuttingDown as error:
+            return str(error)
         try:
             ((ended,),) = (await connection.run((f"SELECT SLEEP({length:.3f})",), until))[0].rows
         except MySqlServerError as error:
@@ -183,10 +231,10 @@ class MySqlChannel:
             while not self._closed:
                 try:
                     connection = self._connection or await self._connect()
-                    pause = FIRST_PAUSE
                     while not self._closed:
                         await self._hear(connection)
-                except (StoreError, MySqlServerError, MySqlBroken) as error:
+                        pause, self._lost = FIRST_PAUSE, False
+                except (StoreError, MySqlServerError, SqlBroken) as error:
                     self._lose(error)
                     await self._closing.wait(self._runtime.now() + pause * (0.5 + self._runtime.random()))
                     pause = min(2 * pause, LONGEST_PAUSE)
@@ -200,7 +248,7 @@ class MySqlChannel:
         connection = await self._link.dial(until)
         self._connection = connection
         if not await self._take_lock(connection, self.name, until):
-            raise MySqlBroken("the lost session still holds the lock of the channel")
+            raise SqlBroken("the lost session still holds the lock of the channel")
         self._deliver(Notification(self.name, NotificationKind.GAP, ""))
         return connection
 
@@ -209,7 +257,8 @@ class MySqlChannel:
         if connection is None:
             return
         connection.close()
-        if not self._closed:
+        if not self._closed and not self._lost:
+            self._lost = True
             meant = to_store_error(connection.place, error) if isinstance(error, MySqlServerError) else error
             log.warning("the channel of MySQL has no connection (%s); until it has one again, waiters poll", meant)
 

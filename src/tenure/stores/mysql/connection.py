@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from tenure.stores.mysql.errors import MySqlBroken, MySqlResult, of_driver
+from tenure.stores.mysql.errors import MySqlResult, of_driver
+from tenure.stores.sql.errors import SqlBroken
 
 SHORTEST = 0.001
 """The shortest timeout that a socket is given, in seconds: 0 would mean that it never waits."""
@@ -37,7 +38,7 @@ class MySqlConnection(ABC):
     async def run(self, statements: Sequence[str], until: float) -> list[MySqlResult]:
         """Run statements one after another, up to the first that fails; return their results.
 
-        Raises MySqlServerError with the results before, or MySqlBroken.
+        Raises MySqlServerError with the results before, or SqlBroken.
         """
         results: list[MySqlResult] = []
         texts = ["; ".join(statements)] if self._several else statements
@@ -45,7 +46,7 @@ class MySqlConnection(ABC):
             for text in texts:
                 await self._execute(text, results, until)
         except TimeoutError as error:
-            raise MySqlBroken("timed out") from error
+            raise SqlBroken("timed out") from error
         except Exception as error:
             if not is_of_driver(error):
                 raise
@@ -58,14 +59,14 @@ class MySqlConnection(ABC):
 
     @abstractmethod
     def send(self, statements: Sequence[str]) -> None:
-        """Send statements, whose reply `receive` reads. Raises MySqlBroken. Only for connections to a URL's hosts."""
+        """Send statements, whose reply `receive` reads. Raises SqlBroken. Only for connections to a URL's hosts."""
 
     @abstractmethod
     async def receive(self, until: float) -> list[MySqlResult]:
         """Return the results of the statements that were sent.
 
         Raises TimeoutError if the reply has not come in time: then it is still due, and the connection goes on. Raises
-        MySqlServerError or MySqlBroken as `run` does.
+        MySqlServerError or SqlBroken as `run` does.
         """
 
     @abstractmethod

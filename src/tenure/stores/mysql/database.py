@@ -1,36 +1,28 @@
 """The tables of Tenure in a MySQL or MariaDB database: each operation is one round trip as a rule."""
 
-import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from tenure.contracts import forms
 from tenure.contracts.cells import Cell
-from tenure.contracts.deadlines import MICROS, micros
-from tenure.contracts.messages import AcquireRequest, Notification, Queued, RenewRequest
+from tenure.contracts.deadlines import MICROS
+from tenure.contracts.messages import AcquireRequest, Notification, Queued, RenewRequest, WithdrawRequest
 from tenure.contracts.runtime import Runtime
-from tenure.errors import StoreError, StoreUnavailable
+from tenure.errors import StoreError
 from tenure.stores import table_codec
 from tenure.stores.mysql.channel import MySqlChannel
-from tenure.stores.mysql.errors import CONFLICTS, DENIED, MISSING, MySqlResult, MySqlServerError, to_store_error
-from tenure.stores.mysql.link import BEGIN, COMMIT, MakeMySqlLink
-from tenure.stores.mysql.options import OFF, MySqlDeployment
-from tenure.stores.mysql.schema import NEW_FOR, ddl_statements
-from tenure.stores.mysql.statements import FORM, KNOWN, MySqlStatements, read_snapshot, read_text
-from tenure.stores.sql.database import SqlSnapshot, SqlWrite
+from tenure.stores.mysql.errors import CONFLICTS, DENIED, MISSING, MySqlResult, Row
+from tenure.stores.mysql.link import BEGIN, COMMIT, MakeMySqlLink, MySqlLink
+from tenure.stores.mysql.options import MySqlDeployment
+from tenure.stores.mysql.schema import ddl_statements
+from tenure.stores.mysql.statements import CELL_KNOWN, FORM, KNOWN, MySqlStatements, read_snapshot, read_text
+from tenure.stores.sql.database import NEW_FOR, REMOVED_FOR, SqlSnapshot, SqlWrite, join_version, split_version
+from tenure.stores.sql.deployment import OFF
+from tenure.stores.sql.tables import SWEEP_AT_MOST, SqlTables
 from tenure.stores.tabled import RETENTION
-
-log = logging.getLogger("tenure")
-
-SWEEP_AT_MOST = 500
-"""How many rows one sweep looks at."""
 
 MESSAGE_RETENTION = 600_000_000
 """How long a message stays that nobody reads, in microseconds."""
-
-REMOVED_FOR = 3_600_000_000
-"""For how long the row of a removed cell stays, in microseconds."""
 
 BATCH = 100
 """How many leases are renewed in one transaction."""
@@ -38,39 +30,27 @@ BATCH = 100
 SCHEMA_LOCK = "SELECT GET_LOCK('tenure schema', 20)"
 
 
-class MySqlDatabase:
+class MySqlDatabase(SqlTables[MySqlDeployment, MySqlLink]):
     """One client's access to the tables."""
 
     queues = False
+    conflicts, missing, denied = CONFLICTS, MISSING, DENIED
+    may_not_make = "the tables of Tenure are missing, and the user"
+    _do: MySqlStatements
+    _channel: MySqlChannel
 
     def __init__(self, runtime: Runtime, deployment: MySqlDeployment, make_link: MakeMySqlLink) -> None:
         """Prepare; nothing is connected yet."""
-        self._deployment = deployment
-        self._runtime = runtime
-        self._link = make_link(runtime, deployment)
+        link = make_link(runtime, deployment)
         self._do = MySqlStatements(deployment.prefix)
-        self._channel = MySqlChannel(runtime, self._link, self._do)
-        self._unguarded = deployment.guard == OFF
-        self._longest_ttl = 0 if self._unguarded else micros(deployment.max_ttl)
+        super().__init__(runtime, deployment, link, MySqlChannel(runtime, link, self._do))
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
         """Connect, make the tables if there are none, and listen; return the channel."""
-        longest_ttl = await self._look(until)
-        if longest_ttl < self._longest_ttl:
-            await self._run([self._do.lengthen(self._longest_ttl)], until)
         if self._deployment.notify == OFF:
+            await self._open_tables(until)
             return ""
-        return await self._channel.open(deliver, until)
-
-    async def close(self) -> None:
-        """Disconnect."""
-        await self._channel.close()
-        await self._link.close()
-
-    def abandon(self) -> None:
-        """In a forked child: drop what was inherited."""
-        self._channel.abandon()
-        self._link.abandon()
+        return await super().open(deliver, until)
 
     # -- operations ----------------------------------------------------------------------------------------
 
@@ -106,6 +86,9 @@ class MySqlDatabase:
             renewed += [each.request_id for each, result in zip(batch, results, strict=True) if result.changed]
         return frozenset(renewed)
 
+    async def withdraw(self, withdraw: WithdrawRequest, until: float) -> None:
+        """Leave it to a step."""
+
     async def read(self, names: Sequence[str], until: float) -> SqlSnapshot:
         """Return a snapshot of the rows of some names."""
         statement = self._do.read(names, self._longest_ttl)
@@ -113,6 +96,7 @@ class MySqlDatabase:
         for _ in range(2):
             if result.rows and result.rows[0][KNOWN]:
                 break
+            self._tables_missing = self._tables_missing or not result.rows
             result = (await self._run([*self._do.begin_quarantine(self._longest_ttl), statement], until))[-1]
         snapshot = self._snapshot(result, names)
         if _needs_clock(snapshot):
@@ -127,9 +111,6 @@ class MySqlDatabase:
         if self._unguarded:
             snapshot.quarantined_until = 0
         return snapshot
-
-    def _no_settings(self) -> StoreUnavailable:
-        return StoreUnavailable(f"{self._deployment.title()}: the table of the settings is empty; make a new client")
 
     async def names(self, prefix: str, after: str, most: int, until: float) -> list[str]:
         """Return names in use."""
@@ -223,17 +204,20 @@ class MySqlDatabase:
 
     async def read_cell(self, name: str, until: float) -> Cell:
         """Return a cell."""
-        return self._cell((await self._run([self._do.read_cell(name)], until))[0])
+        read = self._do.read_cell(name)
+        return await self._cell((await self._run([read], until))[0], read, until)
 
     async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:
         """Write a cell if it has this version. The row of a removed one stays, so that its version does not recur."""
         make = [] if version else [self._do.make_cell(name, REMOVED_FOR)]
         write = self._do.write_cell(name, value, version, keep if value else REMOVED_FOR)
-        *_, written, found = await self._run([*make, write, self._do.read_cell(name)], until)
-        cell = self._cell(found)
+        read = self._do.read_cell(name)
+        *_, written, found = await self._run([*make, write, read], until)
+        cell = await self._cell(found, read, until)
         if not written.changed:
             return cell
-        return Cell(value, written.last_id if value else 0, cell.now, written=True)
+        since, _ = split_version(cell.version)
+        return Cell(value, join_version(since, written.last_id) if value else 0, cell.now, written=True)
 
     async def sweep_cells(self, after: str, until: float) -> str:
         """Remove cells whose time is over among some that follow a name."""
@@ -246,68 +230,30 @@ class MySqlDatabase:
             await self._run([BEGIN, self._do.raise_floor(version), forget, COMMIT], until)
         return last
 
-    def _cell(self, result: MySqlResult) -> Cell:
+    async def _cell(self, result: MySqlResult, read: str, until: float) -> Cell:
+        """Return the cell that was read; if this server may have forgotten others, read it again in a quarantine."""
+        if result.rows and not result.rows[0][CELL_KNOWN]:
+            result = (await self._run([*self._do.begin_quarantine(self._longest_ttl), read], until))[-1]
         if not result.rows:
             raise self._no_settings()
-        at, mark, version, value = result.rows[0]
+        at, mark, _, since, version, value = result.rows[0]
         self._check(mark)
-        return Cell(bytes(value), int(version), int(at)) if value else Cell(b"", 0, int(at))
+        return Cell(bytes(value), join_version(int(since), int(version)), int(at)) if value else Cell(b"", 0, int(at))
 
     # -- statements ----------------------------------------------------------------------------------------
 
     async def _run(self, statements: Sequence[str], until: float) -> list[MySqlResult]:
         return await self._repeated(lambda: self._link.run(statements, until), until)
 
-    async def _repeated(
-        self, work: Callable[[], Coroutine[Any, Any, list[MySqlResult]]], until: float
-    ) -> list[MySqlResult]:
-        """Carry out work; repeat it after a conflict with another transaction, for then nothing was done."""
-        while True:
-            try:
-                return await work()
-            except MySqlServerError as error:
-                pause = 0.002 + 0.01 * self._runtime.random()
-                if error.code not in CONFLICTS or self._runtime.now() + pause >= until:
-                    raise self._to_store_error(error) from error
-            await self._runtime.sleep(pause)
+    async def _query(self, statement: Any, until: float) -> Sequence[Row]:  # noqa: ANN401
+        return (await self._link.run([statement], until))[0].rows
 
-    def _to_store_error(self, error: MySqlServerError) -> StoreError:
-        return to_store_error(self._deployment.title(), error)
+    def _lengthen(self) -> str:
+        return self._do.lengthen(self._longest_ttl)
 
-    # -- tables --------------------------------------------------------------------------------------------
-
-    async def _look(self, until: float) -> int:
-        """Look at the tables, and make them if there are none; return the longest ttl of any client."""
-        rows: Sequence[tuple[object, ...]] = ()
-        try:
-            rows = (await self._link.run([self._do.look], until))[0].rows
-        except MySqlServerError as error:
-            if error.code != MISSING:
-                raise self._to_store_error(error) from error
-        if not rows:
-            await self._make_tables(until)
-            rows = (await self._run([self._do.look], until))[0].rows
-        mark, longest_ttl = rows[0]
-        if self._check(mark) < forms.WRITES:
-            await self._run([self._do.raise_form], until)
-        return int(str(longest_ttl))
-
-    async def _make_tables(self, until: float) -> None:
-        """Make the tables. Of several clients that start at once one makes them, and the others find them."""
-        work = ddl_statements(self._deployment.prefix)
-        try:
-            await self._link.run([SCHEMA_LOCK, *work], until, keep=False)  # the lock ends with the connection
-        except MySqlServerError as error:
-            if error.code in DENIED:
-                raise StoreError(
-                    f"{self._deployment.title()}: the tables of Tenure are missing, and the user may not make them "
-                    f"({error}); have an administrator run the SQL that `tenure schema mysql` prints"
-                ) from error
-            raise self._to_store_error(error) from error
-
-    def _check(self, mark: object) -> int:
-        """Refuse tables of a later form; return the form that they have."""
-        return forms.check(read_text(mark), self._deployment.title())
+    async def _run_ddl(self, until: float, *, doubted: bool) -> None:
+        work = ddl_statements(self._deployment.prefix, doubted=doubted)
+        await self._link.run([SCHEMA_LOCK, *work], until, keep=False)  # the lock ends with the connection
 
 
 def _needs_clock(snapshot: SqlSnapshot) -> bool:

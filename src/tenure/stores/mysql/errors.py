@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from tenure.stores.sql.errors import SqlBroken, SqlServerError
 
 Row = tuple[Any, ...]
 
@@ -20,18 +21,13 @@ class MySqlResult:
     """What LAST_INSERT_ID(...) was given in the statement."""
 
 
-class MySqlServerError(Exception):
-    """The server replied with an error. Users never see it: it is translated."""
+class MySqlServerError(SqlServerError):
+    """An error reply of MySQL."""
 
     def __init__(self, code: int, message: str, results: Sequence[MySqlResult] = ()) -> None:
         """Keep the number of the error, the message, and the results of the statements before, of several."""
-        super().__init__(message)
-        self.code = code
+        super().__init__(code, message)
         self.results = results
-
-
-class MySqlBroken(OSError):
-    """The connection broke, or did not answer in time. Users never see it: it is translated."""
 
 
 CONFLICTS = frozenset({1213, 1205, 1020})
@@ -44,7 +40,12 @@ NO_SESSION, NOT_ITS_OWN = 1094, 1095
 NOBODY = frozenset({NO_SESSION, NOT_ITS_OWN})
 """There is no such session, or it belongs to another user."""
 
-MISSING = 1146
+NO_DATABASE = 1046
+"""The database of the session was dropped, perhaps to be made again: only a new session can use it then."""
+
+MISSING = frozenset({1146, NO_DATABASE})
+"""There is no such table."""
+
 DENIED = frozenset({1044, 1142, 1227})
 
 READ_ONLY = frozenset({1290, 1836, 1792})
@@ -52,7 +53,7 @@ READ_ONLY = frozenset({1290, 1836, 1792})
 SESSION_ENDED = frozenset({1053, 1152, 1184, 1158, 1159, 1160, 1161, 1927, 3169, 4031})
 """After these the outcome of the statement is unknown: it may have been committed before the session ended."""
 
-USELESS = READ_ONLY | SESSION_ENDED | {1047}
+USELESS = READ_ONLY | SESSION_ENDED | {1047, NO_DATABASE}
 """After these another connection may lead to another server, or to the same one in another state."""
 
 _READ_ONLY_ADVICE = "it is read-only: a replica, or set so; name the primary, or all hosts in one URL"
@@ -82,6 +83,7 @@ ADVICE = {
 LASTING = {
     1044: "the user may not use the database; GRANT it, or name another database in the URL",
     1045: "check the user and the password of the URL, where a password has %40 for `@` and %25 for `%`",
+    1046: "the database was dropped; create it again, or name another one in the URL",
     1049: "create the database, or name another one in the URL",
     1054: f"the tables are not those of this version of Tenure; {_SCHEMA_ADVICE}",
     1130: "the server accepts no connection from this host; create the user for this host",
@@ -90,7 +92,8 @@ LASTING = {
     1153: "raise its max_allowed_packet: the queue of one name is one packet",
     1227: f"the user lacks rights; {_SCHEMA_ADVICE}",
     1251: "the server demands an authentication that the driver does not know",
-    1665: "set its binlog_format to ROW or MIXED: Tenure works at the isolation level READ COMMITTED",
+    1665: "set its binlog_format to ROW or MIXED, or GRANT the user the right to do so for its sessions (BINLOG ADMIN, "
+    "in MySQL SESSION_VARIABLES_ADMIN): Tenure works at the isolation level READ COMMITTED",
     1698: "the user may log in through the Unix socket only; use ?unix_socket= or a user with a password",
     1820: "the password of the user has expired; set a new one",
     1862: "the password of the user has expired; set a new one",
@@ -98,7 +101,7 @@ LASTING = {
 """Errors for which a retry is useless, and what to do."""
 
 
-def to_store_error(place: str, error: MySqlServerError) -> StoreError:
+def to_store_error(place: str, error: SqlServerError) -> StoreError:
     """Return what an error reply of the server at `place` means to users."""
     said = f"the MySQL server at {place} answered: {error} ({error.code})"
     if error.code in LASTING:
@@ -110,27 +113,19 @@ def to_store_error(place: str, error: MySqlServerError) -> StoreError:
     return StoreError(said)
 
 
-def unanswered(place: str, error: BaseException) -> OutcomeUnknown:
-    """Return what it means that a statement was sent, and no reply came."""
-    return OutcomeUnknown(
-        f"the MySQL server at {place} did not answer ({error}); the statement may have been carried out. "
-        "Check the server and the network"
-    )
-
-
 FIRST_OF_CLIENT, LAST_OF_CLIENT = 2000, 2999
 """The errors that drivers raise by themselves: the connection is lost, or was not made."""
 
 
 def of_driver(error: Exception, results: Sequence[MySqlResult] = ()) -> Exception:
-    """Return what an exception of any driver is: MySqlServerError or MySqlBroken; a bug of ours as it is."""
+    """Return what an exception of any driver is: MySqlServerError or SqlBroken; a bug of ours as it is."""
     code, message = getattr(error, "errno", None), _one_line(str(error.args[-1]) if error.args else str(error))
     if not isinstance(code, int):
         code = error.args[0] if error.args and isinstance(error.args[0], int) else None
     if isinstance(error, OSError):
-        return MySqlBroken(_one_line(str(error)) or type(error).__name__)
+        return SqlBroken(_one_line(str(error)) or type(error).__name__)
     if code is None or code == 0 or FIRST_OF_CLIENT <= code <= LAST_OF_CLIENT:
-        return MySqlBroken(message or type(error).__name__)
+        return SqlBroken(message or type(error).__name__)
     return MySqlServerError(code, message, results)
 
 

@@ -4,25 +4,26 @@ The server ends a session that has been silent for the ttl (`wait_timeout`), so 
 loses its lock.
 """
 
+from collections.abc import Sequence
+
 from tenure.contracts.deadlines import MICROS
 from tenure.contracts.runtime import Runtime
-from tenure.errors import StoreError
+from tenure.errors import StoreError, StoreUnavailable
 from tenure.stores.mysql import get_lock_sql as sql
 from tenure.stores.mysql.connection import MySqlConnection
-from tenure.stores.mysql.errors import (
-    NO_SESSION,
-    NOT_ITS_OWN,
-    MySqlBroken,
-    MySqlResult,
-    MySqlServerError,
-    text_of,
-    to_store_error,
-    unanswered,
-)
-from tenure.stores.mysql.get_lock_session import MySqlLockSession
-from tenure.stores.mysql.link import MakeMySqlLink
+from tenure.stores.mysql.errors import NO_SESSION, NOT_ITS_OWN, SESSION_ENDED, MySqlResult, text_of
+from tenure.stores.mysql.link import MakeMySqlLink, MySqlLink
 from tenure.stores.mysql.options import MySqlDeployment
-from tenure.stores.sql.sessions import LockKey, LockSession, SessionHolder, SessionView
+from tenure.stores.sql.errors import SqlBroken, SqlServerError
+from tenure.stores.sql.sessions import (
+    LockKey,
+    LockSession,
+    LockTerms,
+    SessionEndedError,
+    SessionHolder,
+    SessionLocks,
+    SessionView,
+)
 
 DESCRIBED_FOR = 1.0
 """For how many seconds the user and the host of a session are taken for the same."""
@@ -35,11 +36,6 @@ LOOK_AGAIN = 0.01
 
 ROWS_INSTEAD = "Use the store with a table (without ?mode=get_lock)"
 
-PROXIED = (
-    "a proxy is between this client and the server, and named locks belong to the sessions that it shares. Give "
-    f"Tenure the server's own address. {ROWS_INSTEAD} if there is no other way"
-)
-
 UNFIT = {
     ("wsrep_on", "ON"): "is a node of a Galera cluster, whose nodes do not know each other's named locks",
     ("group_replication_single_primary_mode", "OFF"): (
@@ -49,47 +45,41 @@ UNFIT = {
 """Variables that show a server with which named locks exclude nobody, or not everybody."""
 
 
-class MySqlNamedLocks:
+class MySqlNamedLocks(SessionLocks[MySqlDeployment, MySqlLink]):
     """One client's access to the named locks of a server."""
+
+    longest_ttl = sql.LONGEST_TIMEOUT * MICROS
+    waits = False
+    no_right = NOT_ITS_OWN
+    advice = (
+        "use the holder's user, or have this one granted the right to end sessions of others (CONNECTION_ADMIN in "
+        "MySQL, CONNECTION ADMIN in MariaDB)"
+    )
+    pooled = (
+        "a proxy is between this client and the server, and named locks belong to the sessions that it shares. Give "
+        f"Tenure the server's own address. {ROWS_INSTEAD} if there is no other way"
+    )
 
     def __init__(self, runtime: Runtime, deployment: MySqlDeployment, make_link: MakeMySqlLink) -> None:
         """Prepare; nothing is connected yet."""
-        self.most = deployment.connections
-        self.longest_ttl = sql.LONGEST_TIMEOUT * MICROS
-        self.waits = False
-        self.now = runtime.now
-        self._runtime = runtime
-        self._deployment = deployment
-        self._link = make_link(runtime, deployment)
+        super().__init__(runtime, deployment, make_link)
         self._database = deployment.database
         self._described: dict[int, tuple[str, float]] = {}
         """The user and the host of sessions, and until when they are taken for the same."""
-
-    # -- life ----------------------------------------------------------------------------------------------
 
     async def open(self, until: float) -> bool:
         """Connect, and look at the server. There are no tokens."""
         self.put_back(await self.take(until))
         return False
 
-    async def close(self) -> None:
-        """Disconnect."""
-        await self._link.close()
-
-    def abandon(self) -> None:
-        """In a forked child: drop what was inherited."""
-        self._link.abandon()
-
-    # -- sessions ------------------------------------------------------------------------------------------
-
-    async def take(self, until: float) -> MySqlLockSession:
+    async def take(self, until: float) -> "MySqlLockSession":
         """Return a session that holds no lock. Raises StoreError if its server is unfit, or a proxy is seen."""
-        connection = await self._link.take(until)
+        connection = await self.link.take(until)
         if not connection.examined:
             try:
                 await self._examine(connection, until)
             except BaseException:
-                self._link.discard(connection)
+                self.link.discard(connection)
                 raise
             connection.examined = True
         return MySqlLockSession(self, connection)
@@ -98,13 +88,13 @@ class MySqlNamedLocks:
         """Look at the server behind a new connection, which may be another one than before."""
         try:
             server, variables = await connection.run(sql.SERVER, until)
-        except MySqlServerError as error:
+        except SqlServerError as error:
             raise self.explain(error) from error
-        except MySqlBroken as error:
-            raise unanswered(connection.place, error) from error
+        except SqlBroken as error:
+            raise self.link.meaning(connection.place, error) from error
         session, version, database, folded = server.rows[0]
         if not connection.thread_id() == connection.session == int(session):
-            raise self.proxy_seen()
+            raise self.pooler_seen()
         self._refuse_unfit(text_of(version), variables)
         self.waits = "MariaDB" in text_of(version)
         self._database = text_of(database).lower() if int(folded) else text_of(database)
@@ -115,16 +105,6 @@ class MySqlNamedLocks:
             found.append("is TiDB, which has granted a named lock twice")
         for why in filter(None, found):
             raise StoreError(f"the server of {self._deployment.title()} {why}. {ROWS_INSTEAD}")
-
-    def put_back(self, session: LockSession) -> None:
-        """Let others use the connection of a session that holds no lock."""
-        assert isinstance(session, MySqlLockSession)  # noqa: S101 - the sessions of `take` alone come here
-        self._link.put_back(session.connection)
-
-    def close_session(self, session: LockSession) -> None:
-        """Close the connection of a session."""
-        assert isinstance(session, MySqlLockSession)  # noqa: S101
-        self._link.discard(session.connection)
 
     # -- what changes no lock ------------------------------------------------------------------------------
 
@@ -158,8 +138,8 @@ class MySqlNamedLocks:
     async def end_holder(self, key: LockKey, session: int, until: float) -> bool:
         """End the session, and wait for its end. It must be of this user, unless this user may end all sessions."""
         try:
-            await self._link.run((sql.kill(self.lock_name(key), session),), until)
-        except MySqlServerError as error:
+            await self.link.run((sql.kill(self.lock_name(key), session),), until)
+        except SqlServerError as error:
             if error.code == NO_SESSION:
                 return False
             raise self.explain(error) from error
@@ -169,25 +149,80 @@ class MySqlNamedLocks:
 
     async def _run(self, statement: str, until: float) -> MySqlResult:
         try:
-            return (await self._link.run((statement,), until))[0]
-        except MySqlServerError as error:
+            return (await self.link.run((statement,), until))[0]
+        except SqlServerError as error:
             raise self.explain(error) from error
-
-    # -- what sessions need --------------------------------------------------------------------------------
 
     def lock_name(self, key: LockKey) -> str:
         """Return the name of a lock at the server."""
         return sql.lock_name(self._database, self._deployment.prefix, key.name)
 
-    def explain(self, error: MySqlServerError) -> StoreError:
-        """Return what an error reply means to users."""
-        if error.code == NOT_ITS_OWN:
-            return StoreError(
-                f"{self._deployment.title()} refuses: {error}; use the holder's user, or have this one granted the "
-                "right to end sessions of others (CONNECTION_ADMIN in MySQL, CONNECTION ADMIN in MariaDB)"
-            )
-        return to_store_error(self._deployment.title(), error)
 
-    def proxy_seen(self) -> StoreError:
-        """Return the error for a session that is not the connection's."""
-        return StoreError(f"{self._deployment.title()}: {PROXIED}")
+class MySqlLockSession(LockSession[MySqlConnection, Sequence[MySqlResult]]):
+    """A session on a connection of its own."""
+
+    _locks: MySqlNamedLocks
+    _name = ""
+
+    async def lock(self, key: LockKey, terms: LockTerms, until: float) -> int:
+        """Take a lock if it is free, or wait for it in the database. The timeout is set before: no lock is without."""
+        name, timeout = self._locks.lock_name(key), _whole_seconds(terms.ttl)
+        lock = sql.lock(name, terms.wait, self.connection.session)
+        ((granted,),) = (await self._run((sql.set_timeout(timeout), lock), until))[-1].rows
+        if granted == sql.OTHER_SESSION:
+            raise self._locks.pooler_seen()
+        if granted is None:
+            raise StoreUnavailable(f"the request for {key.name!r} was ended by the server, or by KILL QUERY: try again")
+        if not granted:
+            await self._run((sql.FORGET_TIMEOUT,), until)
+            return 0
+        self._name, self._timeout = name, timeout
+        self._ends_at = self._locks.now() + timeout
+        return terms.proposal
+
+    async def _unlock(self, until: float) -> bool:
+        return bool((await self._run(sql.unlock(self._name), until))[0].rows[0][0] == 1)
+
+    def begin_to_prolong(self, ttl: int) -> SessionEndedError | None:
+        """Send a renewal, or nothing while the reply to an earlier one is due. Return why the session has ended."""
+        if self._renewal is not None:
+            return None
+        left = self._ends_at - self._locks.now()
+        timeout = max(_whole_seconds(ttl), _whole_seconds(round(left * MICROS)))
+        change = () if timeout == self._timeout else (sql.set_timeout(timeout),)
+        statements = (*change, sql.holder(self._name))
+        self._renewal = statements
+        try:
+            self.connection.send(statements)
+        except SqlBroken as error:
+            self._renewal = None
+            return SessionEndedError(str(error))
+        except BaseException:
+            self.connection.close()  # nobody knows whether a reply is due
+            raise
+        self._timeout = timeout
+        return None
+
+    async def _receive(self, until: float) -> Sequence[MySqlResult]:
+        if self._renewal is None:
+            raise SessionEndedError("the renewal failed")
+        return await self.connection.receive(until)
+
+    def _proves(self, reply: Sequence[MySqlResult]) -> bool:
+        ((holder, session),) = reply[-1].rows
+        return bool(holder == session == self.connection.session)
+
+    def _is_over(self, error: SqlServerError) -> bool:
+        return error.code in SESSION_ENDED
+
+    async def _run(self, statements: Sequence[str], until: float) -> list[MySqlResult]:
+        """Run statements to their end. After an error, the caller closes the session."""
+        try:
+            return await self.connection.run(statements, until)
+        except (SqlServerError, SqlBroken) as error:
+            raise self._meaning(error) from error
+
+
+def _whole_seconds(micros: int) -> int:
+    """Return a ttl for the server: rounded up, for the lease may end there later, and never earlier."""
+    return min(sql.LONGEST_TIMEOUT, max(1, -(-micros // MICROS)))

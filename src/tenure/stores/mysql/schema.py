@@ -5,13 +5,11 @@ from importlib import resources
 
 from tenure.contracts import forms
 from tenure.fencing.schema import fences_ddl, fences_grants, fences_table, quoted_role
+from tenure.stores.sql.database import NEW_FOR
 from tenure.table.times import LATEST, PROPOSAL_BOUND
 
 SCHEMA = resources.files("tenure.stores.mysql").joinpath("schema.sql").read_text("utf-8")
 """Read at import time: reading a resource imports modules, and a fork must not interrupt an import."""
-
-NEW_FOR = 60_000_000
-"""For how long after it was not found a row may be made, in microseconds: less than the retention of rows."""
 
 TOKENS = {
     "$now": "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
@@ -66,9 +64,15 @@ def ddl(schema: str, prefix: str) -> str:
     return f"{made}{expand(plain, schema, prefix).strip()}\n\n{fences}"
 
 
-def ddl_statements(prefix: str) -> list[str]:
-    """Return the same as single statements, for the database of a connection."""
-    return [each.strip() for each in ddl("", prefix).split(";") if each.strip()]
+def ddl_statements(prefix: str, *, doubted: bool = False) -> list[str]:
+    """Return the same as single statements, for the database of a connection.
+
+    Tables that are `doubted` are those of no server, so the first request begins a quarantine.
+    """
+    text = ddl("", prefix)
+    if doubted:
+        text = text.replace(TOKENS["$timeline"], "''")
+    return [each.strip() for each in text.split(";") if each.strip()]
 
 
 def grants(schema: str, prefix: str, role: str) -> str:

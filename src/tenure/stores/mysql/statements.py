@@ -5,15 +5,15 @@ hexadecimal. So neither the character set of a connection nor its modes change w
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from tenure.contracts.messages import AcquireRequest, RenewRequest
-from tenure.stores.mysql.errors import MySqlResult, Row
+from tenure.stores.mysql.errors import MySqlResult
 from tenure.stores.mysql.schema import expand
-from tenure.stores.sql.database import SqlSnapshot
-from tenure.stores.sql.rows import HEADS, SqlRow, pack_holder
+from tenure.stores.sql.database import SqlSnapshot, split_version
+from tenure.stores.sql.rows import COLUMNS, HEADS, SqlRow, pack_holder
 
 PLAIN = re.compile(r"[A-Za-z0-9 _.,:;/+=<>(){}\[\]\"|*!#^~-]*")
 """The texts that are written as they are."""
@@ -42,10 +42,8 @@ _HEAD = ", ".join(
     for head in (f"SUBSTRING_INDEX(SUBSTRING_INDEX(n.heads, ' ', {place}), ' ', -1)" for place in range(1, HEADS + 1))
 )
 
-ROW = (
-    "n.name, n.version, n.counter, n.plain, n.request_id, n.holder, n.ttl, n.lock_delay, n.granted_at, n.expires_at, "
-    "n.last_released, n.tombstones, n.used_at, n.idle_after, n.state, n.heads"
-)
+ROW = ", ".join(f"n.{name}" for name in COLUMNS if name not in {"queue", "waiting"})
+"""The columns of a row: a row with waiters is one JSON text."""
 
 READ = (
     "SELECT $now, m.floor, m.quarantined_since, m.quarantined_until, "
@@ -113,9 +111,12 @@ SEND = (
 
 
 READ_CELL = (
-    "SELECT $now, $mark, c.version, c.content FROM $meta AS m LEFT JOIN $cells AS c ON c.name = %(name)s "
-    "WHERE m.one = 1"
+    "SELECT $now, $mark, m.timeline = $timeline AND (m.started = $started OR $started = 0), m.quarantined_since, "
+    "c.version, c.content FROM $meta AS m LEFT JOIN $cells AS c ON c.name = %(name)s WHERE m.one = 1"
 )
+
+CELL_KNOWN = 2
+"""The column that tells whether this is the server that wrote what the tables say."""
 
 MAKE_CELL = (
     "INSERT IGNORE INTO $cells SELECT %(name)s, GREATEST($now, m.floor), '', $now + %(keep)d FROM $meta AS m "
@@ -124,9 +125,15 @@ MAKE_CELL = (
 """Makes the row of a removed cell if there is none. It locks the row of the floor, as MAKE does."""
 
 WRITE_CELL = (
-    "UPDATE $cells SET version = LAST_INSERT_ID(version + 1), content = %(value)s, kept_until = %(until)s "
-    "WHERE name = %(name)s AND %(if)s AND EXISTS (SELECT 1 FROM $meta AS m WHERE m.one = 1 AND m.form <= $reads)"
+    "UPDATE $cells SET version = LAST_INSERT_ID(GREATEST(version + 1, $now)), content = %(value)s, "
+    "kept_until = %(until)s WHERE name = %(name)s AND %(if)s AND EXISTS (SELECT 1 FROM $meta AS m WHERE m.one = 1 "
+    "AND m.form <= $reads AND %(since)s AND m.timeline = $timeline AND (m.started = $started OR $started = 0))"
 )
+"""Writes a cell: not at a server that may have forgotten others, nor after a quarantine that the reader has not seen.
+
+A version is at least the clock: of two servers that have parted, the one that is behind does not count up to the
+versions that the other one gave.
+"""
 
 
 class MySqlStatements:
@@ -166,6 +173,7 @@ class MySqlStatements:
         self._forget_cells = make(
             "DELETE FROM $cells WHERE name IN (%s) AND kept_until BETWEEN 1 AND $now AND version <= %d"
         )
+        self.doubt = make("UPDATE $meta SET timeline = ''")
         self.end_quarantine = make("UPDATE $meta SET quarantined_until = $now WHERE quarantined_until > $now")
         self._names = make(
             "SELECT $mark, name FROM $meta AS m LEFT JOIN (SELECT name FROM $names WHERE idle_after > $now "
@@ -225,25 +233,12 @@ class MySqlStatements:
 
         `since` is the quarantine of the snapshot: a server that may have forgotten grants since then writes nothing.
         """
+        cells = {name: getattr(row, name) for name in COLUMNS}
         return self._write % {
-            "since": since,
+            **{name: text(cell) if isinstance(cell, str) else cell for name, cell in cells.items()},
             "version": "version + 1" if row.version else expand("$now", "", ""),
-            "counter": row.counter,
-            "plain": row.plain,
-            "request_id": text(row.request_id),
-            "holder": text(row.holder),
-            "ttl": row.ttl,
-            "lock_delay": row.lock_delay,
-            "granted_at": row.granted_at,
-            "expires_at": row.expires_at,
-            "last_released": text(row.last_released),
-            "tombstones": text(row.tombstones),
-            "used_at": row.used_at,
-            "idle_after": row.idle_after,
-            "state": text(row.state),
-            "heads": text(row.heads),
-            "name": text(row.name),
             "before": row.version,
+            "since": since,
             "if": f" AND {SAME} = {of}" if of else "",
         }
 
@@ -276,11 +271,13 @@ class MySqlStatements:
 
     def write_cell(self, name: str, value: bytes, version: int, keep: int) -> str:
         """Write a cell that has this version (0: that is removed)."""
+        since, before = split_version(version)
         return self._write_cell % {
             "name": text(name),
             "value": raw(value),
             "until": self._kept_until % keep if keep else "0",
-            "if": f"version = {version} AND content <> ''" if version else "content = ''",
+            "if": f"version = {before} AND content <> ''" if version else "content = ''",
+            "since": f"m.quarantined_since = {since}" if version else "1",
         }
 
     def next_cell(self, after: str, most: int) -> str:
@@ -355,7 +352,7 @@ def read_snapshot(result: MySqlResult, names: Sequence[str]) -> SqlSnapshot:
     silent: set[str] = set()
     for line in result.rows:
         if line[NAME] is not None:
-            rows.append(_read_row(line[NAME:]))
+            rows.append(SqlRow(*[read(cell) for read, cell in zip(_READERS, line[NAME:], strict=False)]))
             silent.update(read_text(line[NAME - 1] or "").split())
     found = {row.name for row in rows}
     rows += [SqlRow(name) for name in names if name not in found]
@@ -363,29 +360,10 @@ def read_snapshot(result: MySqlResult, names: Sequence[str]) -> SqlSnapshot:
     return SqlSnapshot(at, rows, floor, frozenset(silent), since, until)
 
 
-def _read_row(cells: Row) -> SqlRow:
-    name, version, counter, plain, request_id, holder, *others = cells
-    ttl, lock_delay, granted_at, expires_at, last_released, tombstones, used_at, idle_after, state, heads = others
-    return SqlRow(
-        read_text(name),
-        int(version),
-        int(counter),
-        bool(plain),
-        read_text(request_id),
-        read_text(holder),
-        int(ttl),
-        int(lock_delay),
-        int(granted_at),
-        int(expires_at),
-        read_text(last_released),
-        read_text(tombstones),
-        int(used_at),
-        int(idle_after),
-        read_text(state),
-        read_text(heads),
-    )
-
-
 def read_text(cell: Any) -> str:  # noqa: ANN401 - bytes of one kind or another
     """Read a text, which is bytes in the tables."""
     return cell if isinstance(cell, str) else bytes(cell).decode()
+
+
+_READ: dict[type, Callable[[Any], Any]] = {str: read_text, int: int, bool: bool}
+_READERS = [_READ[kind] for kind in COLUMNS.values()]

@@ -11,8 +11,9 @@ import pymysql
 from tenure.errors import StoreError
 from tenure.runtimes import clocks
 from tenure.stores.mysql.connection import MULTI_STATEMENTS, SHORTEST, MySqlConnection, is_of_driver, result_of
-from tenure.stores.mysql.errors import MySqlBroken, MySqlResult, of_driver
+from tenure.stores.mysql.errors import MySqlResult, of_driver
 from tenure.stores.mysql.link import MySqlLink
+from tenure.stores.sql.errors import SqlBroken
 from tenure.transport.dial import dial
 from tenure.transport.polling import READABLE, is_readable, new_poll
 
@@ -50,13 +51,13 @@ class MySqlThreadConnection(MySqlConnection):
         except Exception as error:
             if not is_of_driver(error):
                 raise
-            raise MySqlBroken(str(of_driver(error))) from error
+            raise SqlBroken(str(of_driver(error))) from error
 
     async def receive(self, until: float) -> list[MySqlResult]:
         """Wait until the reply begins to come, and read it."""
         raw, left = self._raw, until - clocks.steady()
         if (connected := raw._sock) is None:  # noqa: SLF001
-            raise MySqlBroken("the connection was closed")
+            raise SqlBroken("the connection was closed")
         if not _is_readable_within(connected, left):
             raise TimeoutError
         results: list[MySqlResult] = []

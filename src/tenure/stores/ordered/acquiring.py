@@ -1,22 +1,23 @@
 """The requests to acquire: a contender joins, looks whether it holds the name, and else waits."""
 
+import logging
 from collections.abc import Sequence
+from math import isinf
 
 from tenure.contracts.deadlines import micros, seconds
 from tenure.contracts.messages import AcquireRequest, Busy, CapacityMismatch, Granted, Queued, Reply, Withdrawn
 from tenure.contracts.runtime import Runtime
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.stores.ordered.caretaker import AGAIN, OPERATION, Caretaker
-from tenure.stores.ordered.contenders import WOKEN_TTL, Contender, ContenderRegistry
+from tenure.stores.ordered.contenders import WOKEN_TTL, Contender, ContenderRegistry, text_of
 from tenure.stores.ordered.directory import Directory
-from tenure.stores.ordered.entries import Entry, Kind, Listing, Record
+from tenure.stores.ordered.entries import Entry, Kind, Listing, Record, check_tokens, first_token
 from tenure.stores.ordered.granting import Decision, decide, to_watch
 from tenure.stores.ordered.inspector import Inspector
-from tenure.stores.ordered.outcomes import Outcomes
-from tenure.stores.ordered.removal import EntryRemover
-from tenure.stores.ordered.texts import text_of
-from tenure.stores.ordered.tokens import check_tokens, first_token
-from tenure.stores.ordered.trust import SessionTrust
+from tenure.stores.ordered.releasing import EntryRemover, Outcomes
+from tenure.stores.ordered.renewing import Confirmations, SessionTrust
+
+log = logging.getLogger("tenure")
 
 RETRY = 2.0
 """The re-poll interval of the first waiter, in seconds. Watches are reliable, so this is only the safety net."""
@@ -49,10 +50,14 @@ class Acquirer:
         self._inspector = inspector
         self._outcomes = Outcomes(directory, contenders)
         self._trust = SessionTrust(directory)
+        self._confirmations = Confirmations(directory, runtime.now)
+        self._told_of_ttl = False
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
         """Join or look again; reply whether the request is granted."""
         sent = self._runtime.now()
+        if not self._told_of_ttl and request.ttl < micros(self._directory.lasts):
+            self._tell_of_ttl(request)
         if self._outcomes.is_over(request.request_id):
             return Withdrawn()
         self._outcomes.refuse_while_ending(request.name, request.request_id)
@@ -63,8 +68,9 @@ class Acquirer:
         contender = self._contenders.find(request.request_id, request, max(self._silence(request), until + OPERATION))
         while self._contenders.live.get(request.request_id) is contender:
             joins = contender.entry is None or contender.entry.session != self._directory.session()
+            looked = self._runtime.now()
             listing = await (self._join(contender, until) if joins else self._directory.look(request.name, until))
-            reply = await self._answer(contender, listing, sent, until, newcomer=joins)
+            reply = await self._answer(contender, listing, (sent, looked), until, newcomer=joins)
             if reply is not None:
                 return reply
             if self._runtime.now() >= until:
@@ -74,6 +80,18 @@ class Acquirer:
                 )
         raise StoreUnavailable(f"the request for {request.name!r} was removed while it was under way: try again")
 
+    def _tell_of_ttl(self, request: AcquireRequest) -> None:
+        """Log, once a client, what a ttl below the session's timeout does not bound."""
+        self._told_of_ttl = True
+        log.info(
+            "the ttl of %r is %g s, and a session lasts %g s: if this process dies while it holds the name, and has "
+            "renewed its lease, the name is free when its session ends, and not after the ttl. Set ?session_timeout= "
+            "in the URL as low as the ttl if that is too late",
+            request.name,
+            seconds(request.ttl),
+            self._directory.lasts,
+        )
+
     def _silence(self, request: AcquireRequest) -> float:
         """Return the local instant at which a request made now expires, if no retry time is given to its client."""
         return self._runtime.now() + max(seconds(request.waiter_ttl), OPERATION)
@@ -81,7 +99,9 @@ class Acquirer:
     async def _join(self, contender: Contender, until: float) -> Listing:
         request = contender.request
         contender.entry, contender.block, contender.light, contender.holds = None, False, False, False
-        contender.told = False
+        contender.told = contender.confirmed = False
+        if not contender.unsure:  # else an earlier join may have added the entry
+            contender.idle_at = self._runtime.now()
         text, reserved = text_of(contender), request.span - 1
         record = Record(Kind.CONTENDER, request.request_id, request.weight, request.capacity, reserved, text=text)
         try:
@@ -107,9 +127,13 @@ class Acquirer:
         return revived
 
     async def _answer(
-        self, contender: Contender, listing: Listing, sent: float, until: float, *, newcomer: bool
+        self, contender: Contender, listing: Listing, instants: tuple[float, float], until: float, *, newcomer: bool
     ) -> Reply | None:
-        """Return the reply that a listing means for a contender; None if the caller must look again."""
+        """Return the reply that a listing means for a contender; None if the caller must look again.
+
+        `instants` tells when the request was sent, and when the listing was requested.
+        """
+        sent, looked = instants
         request, decision = contender.request, decide(listing.entries)
         if decision.stale:
             self._caretaker.throw_away(request.name, decision.stale)
@@ -122,6 +146,7 @@ class Acquirer:
         if (newcomer and mine in decision.foreign) or mine.weight > decision.capacity:
             await self._refuse(contender, until)
             return CapacityMismatch(decision.capacity)
+        contender.idle_at = max(contender.idle_at, looked)
         if not request.wait:
             owners = await self._inspector.owners(request.name, decision, until)
             await self._inspector.tell_contended(request.name, decision, until)
@@ -156,9 +181,11 @@ class Acquirer:
             )
             if not await self._directory.change(request.name, blocks, [record], until, entry):
                 return None
-        ttl = min(request.ttl, self._trust.trusted(entry, sent))
+        ttl = min(self._confirmations.left(contender, request.ttl, sent), self._trust.trusted(entry, sent))
         if ttl < min(request.ttl, micros(self._directory.trust)) // 2:
-            return None  # the next look proves that the session lives
+            if not contender.confirmed:
+                await self._confirmations.confirm([contender], until)
+            return None  # the next look proves that the session lives, and that the entry is there
         if not self._contenders.hold(contender, self._runtime.now() + seconds(request.ttl)):
             return None
         self._caretaker.look_by(contender.ends_at)
@@ -184,7 +211,10 @@ class Acquirer:
         )
         if left == 0.0:
             return None
-        retry_in = min(retry_in, left)
+        passes_in = await self._confirmations.pass_over(contender, decision, until)
+        if passes_in == 0.0:
+            return None
+        retry_in = min(retry_in, left, passes_in + LATER * number)
         self._contenders.hear(request.request_id, self._silence(request) + 2 * retry_in)
         self._caretaker.look_by(contender.ends_at)
         counter = first_token((contender.entry or mine).position) - 1
@@ -204,10 +234,12 @@ class Acquirer:
                 return None
             if fake in decision.foreign:
                 return CapacityMismatch(decision.capacity)
-            if await self._outlast(request.name, [*decision.placeholders, *decision.blocks], until) > 0.0:
+            left = await self._outlast(request.name, [*decision.placeholders, *decision.blocks], until)
+            if left > 0.0:
                 owners = await self._inspector.owners(request.name, decision, until)
                 await self._inspector.tell_contended(request.name, decision, until)
-                return Busy(micros(AGAIN), owners)
+                blocked = 0 if owners or isinf(left) else micros(left)
+                return Busy(micros(AGAIN), owners, blocked=blocked)
 
 
 def _has_block(blocks: Sequence[Entry], contender: Entry) -> bool:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tenure.contracts.runtime import Runtime, Task
+from tenure.contracts.runtime import Runtime, SpawnedTask
 from tenure.stores.ordered.contenders import Contender, ContenderRegistry
 from tenure.stores.ordered.directory import Directory
 from tenure.stores.ordered.entries import Entry
@@ -38,7 +38,7 @@ class Caretaker:
         self._keeps_alive_at = 0.0
         self._litter: list[tuple[str, list[Entry]]] = []
         self._ending: list[Contender] = []
-        self._task: Task | None = None
+        self._task: SpawnedTask | None = None
         self._closed = False
 
     def start(self) -> None:

@@ -4,16 +4,20 @@ A *contender* is registered from its first request to its end. The store removes
 proves only that the process lives, not that the thread or task which acquired the name does. A contender is forgotten
 only when its entry is certainly gone or was removed. A forgotten entry would block the name as long as the session
 lives.
+
+Here stands as well the text of an entry: the owner and the ttl as the store keeps them and `inspect` shows them.
 """
 
+import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tenure.contracts.messages import AcquireRequest
+from tenure.contracts.deadlines import seconds
+from tenure.contracts.messages import AcquireRequest, HolderView, WaiterView
 from tenure.outcome import Outcome
-from tenure.stores.ordered.entries import Entry
+from tenure.stores.ordered.entries import Detail, Entry, Kind
 
 REMEMBERED = 30.0
 """For how many seconds the outcome of an ended request is remembered."""
@@ -41,6 +45,12 @@ class Contender:
     """Whether the holders that can hand off were told that it waits."""
     holds: bool = False
     """Whether the client was told that the name is granted."""
+    idle_at: float = float("-inf")
+    """The last local instant at which its entry certainly did not hold the name: it was not there, or it waited."""
+    confirmed: bool = False
+    """Whether its entry says that the contender has taken up its grant."""
+    seen: dict[int, float] = field(default_factory=dict[int, float])
+    """By their order, since when this waiter has seen other holders that have not confirmed their grants."""
     lease_ends_at: float = 0.0
     """The local instant at which the lease of a holder ends; a renewal under way may postpone it."""
     ttl: int = 0
@@ -173,3 +183,52 @@ class ContenderRegistry:
         """Return the local instant at which the next contender expires, if no request arrives for it."""
         with self.mutex:
             return min((contender.ends_at for contender in self.live.values()), default=float("inf"))
+
+
+@dataclass(slots=True, frozen=True)
+class EntryText:
+    """The text of an entry, for people to read."""
+
+    owner: str
+    ttl: int
+    """In microseconds."""
+    confirmed: bool = False
+    """Whether the contender has taken up its grant (`renewing.py`)."""
+
+    def text(self) -> str:
+        """Encode the text as JSON."""
+        return json.dumps([self.owner, self.ttl, 1][: 2 + self.confirmed], separators=(",", ":"))
+
+
+def read_text(text: str) -> EntryText:
+    """Decode the text of an entry; an unreadable text yields the owner "?" and the ttl 0."""
+    try:
+        owner, ttl, *confirmed = json.loads(text)
+        return EntryText(str(owner), int(ttl), bool(confirmed))
+    except (TypeError, ValueError):
+        return EntryText("?", 0)
+
+
+def text_of(contender: Contender) -> str:
+    """Return the text of a contender's entry."""
+    return EntryText(contender.text, contender.ttl, contender.confirmed).text()
+
+
+def holder_view(entry: Entry, detail: Detail) -> HolderView:
+    """Return the view of a holder.
+
+    Nobody else knows when a lease was renewed last, so the view shows the whole ttl of one that was. Of one that was
+    not, it shows what is left if the contender did not wait: a contender that is dead does not seem to go on.
+    """
+    told = read_text(detail.text)
+    ttl = seconds(told.ttl)
+    left = ttl if told.confirmed else max(0.0, ttl - detail.age)
+    released = entry.kind is Kind.PLACEHOLDER
+    return HolderView(
+        told.owner, entry.token_at(detail.position), entry.weight, detail.age, left, ttl, released=released
+    )
+
+
+def waiter_view(entry: Entry, detail: Detail) -> WaiterView:
+    """Return the view of a waiter. A waiter whose entry exists is alive."""
+    return WaiterView(read_text(detail.text).owner, entry.weight, detail.age, alive=True)

@@ -11,8 +11,9 @@ reply of a server that may have been cut off from the others is no proof.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from tenure.contracts.findings import Finding, Report
 from tenure.contracts.messages import Page
 from tenure.stores.ordered.entries import Detail, Entry, Listing, Record
 
@@ -33,6 +34,19 @@ class Watcher(Protocol):
         """Take note that watches or messages may have been missed."""
 
 
+@runtime_checkable
+class ExaminableDirectory(Protocol):
+    """A directory that tells how its servers are set."""
+
+    def at_opening(self) -> list[Finding]:
+        """Return what is wrong with the settings for locks, as far as `open` has shown it."""
+        ...
+
+    async def examine(self, ttl: float, timeout: float) -> Report:
+        """Look at the settings. See `Examinable` in contracts/store.py."""
+        ...
+
+
 class Directory(Protocol):
     """One client's session, and its view of the entries of all names."""
 
@@ -44,6 +58,11 @@ class Directory(Protocol):
     @property
     def proved_at(self) -> float:
         """The local instant at which this session's last proof was requested; minus infinity without a proof."""
+        ...
+
+    @property
+    def lasts(self) -> float:
+        """For how many seconds the entries of a client that has died stay, at most."""
         ...
 
     def session(self) -> str:
@@ -89,8 +108,15 @@ class Directory(Protocol):
         """
         ...
 
-    async def rewrite(self, name: str, entry: Entry, text: str, until: float) -> bool:
-        """Change the text of an entry and wake its watchers; return False if the entry is gone."""
+    async def rewrite(self, texts: Sequence[tuple[str, Entry, str]], until: float) -> list[bool]:
+        """Change the texts of contenders, each given with its name; return False for each contender that is gone."""
+        ...
+
+    async def pass_over(self, name: str, entry: Entry, text: str, until: float) -> bool:
+        """Remove a contender of any session if its text still is `text`; return False if not, or if it is gone.
+
+        No later change of the text by its client is carried out then.
+        """
         ...
 
     async def stir(self, name: str, entries: Sequence[Entry], until: float) -> None:

@@ -5,11 +5,10 @@ from collections.abc import Callable, Sequence
 
 from tenure.contracts.messages import HolderView, NameView, NotificationKind
 from tenure.errors import OutcomeUnknown, StoreError
+from tenure.stores.ordered.contenders import holder_view, read_text, waiter_view
 from tenure.stores.ordered.directory import Directory
-from tenure.stores.ordered.entries import Detail, Entry, Kind
+from tenure.stores.ordered.entries import Detail, Entry, Kind, largest_token
 from tenure.stores.ordered.granting import Decision, decide
-from tenure.stores.ordered.texts import holder_view, read_text, waiter_view
-from tenure.stores.ordered.tokens import largest_token
 
 log = logging.getLogger("tenure")
 

@@ -1,17 +1,109 @@
-"""The end of a request by its client: a release, or a withdrawal."""
+"""The end of a request: how it ended, the removal of its entries, and the release or withdrawal by its client."""
 
 from collections.abc import Callable
 
+from tenure.contracts.deadlines import seconds
 from tenure.contracts.messages import NotGranted, ReleaseRequest, WithdrawRequest
-from tenure.errors import StoreUnavailable
+from tenure.errors import OutcomeUnknown, StoreUnavailable
 from tenure.outcome import Outcome
 from tenure.stores.ordered.caretaker import OPERATION, Caretaker
-from tenure.stores.ordered.contenders import WOKEN_TTL, Contender, ContenderRegistry
+from tenure.stores.ordered.contenders import WOKEN_TTL, Contender, ContenderRegistry, EntryText, text_of
 from tenure.stores.ordered.directory import Directory
+from tenure.stores.ordered.entries import Entry, Kind, Record
 from tenure.stores.ordered.granting import decide
 from tenure.stores.ordered.inspector import Inspector
-from tenure.stores.ordered.outcomes import Outcomes
-from tenure.stores.ordered.removal import EntryRemover
+
+
+class Outcomes:
+    """Tells how the requests of one client ended."""
+
+    def __init__(self, directory: Directory, contenders: ContenderRegistry) -> None:
+        """Look up outcomes in the registry, and in `directory` where the registry does not know them."""
+        self._directory = directory
+        self._contenders = contenders
+
+    def is_released(self, request_id: str) -> bool:
+        """Return whether the lease of a request was released."""
+        past = self._contenders.past.get(request_id)
+        return past is not None and past.outcome is Outcome.RELEASED
+
+    def is_over(self, request_id: str) -> bool:
+        """Return whether a request was withdrawn, or its lease released: then it must not join again."""
+        past = self._contenders.past.get(request_id)
+        return past is not None and past.outcome in {None, Outcome.RELEASED}
+
+    def refuse_while_ending(self, name: str, request_id: str) -> None:
+        """Raise StoreUnavailable while an expired request is being removed: its outcome is not known yet."""
+        if request_id in self._contenders.ending:
+            raise StoreUnavailable(f"the request for {name!r} was not repeated in time and is being removed: try again")
+
+    async def of_lease(self, name: str, request_id: str, until: float) -> Outcome:
+        """Return the outcome of a lease whose entry is gone: taken over if a later contender joined, else expired."""
+        past = self._contenders.past.get(request_id)
+        if past is not None and past.outcome is Outcome.TAKEN_OVER:
+            return Outcome.TAKEN_OVER
+        listing = await self._directory.look(name, until)
+        if past is None or not past.order:
+            return Outcome.TAKEN_OVER if decide(listing.entries).holders else Outcome.EXPIRED
+        later = any(each.kind is Kind.CONTENDER and each.order > past.order for each in listing.entries)
+        return Outcome.TAKEN_OVER if later or listing.joined > past.order + past.added else Outcome.EXPIRED
+
+
+class EntryRemover:
+    """Removes the entries of contenders from a directory."""
+
+    def __init__(self, directory: Directory, now: Callable[[], float]) -> None:
+        """Remove entries from `directory`."""
+        self._directory = directory
+        self._now = now
+
+    async def remove_expired(self, contender: Contender, until: float) -> None:
+        """Remove an expired contender."""
+        await self.remove(contender, until, lapsed=contender.holds)
+
+    async def remove(self, contender: Contender, until: float, keep: int = 0, *, lapsed: bool = False) -> bool:
+        """Remove all entries of a contender; True if it was there. Add a PLACEHOLDER if the name must stay blocked."""
+        request, entry = contender.request, contender.entry
+        delays = lapsed and request.lock_delay
+        if entry is None or not (contender.block or contender.light or keep or delays):
+            return await self._directory.withdraw_join(
+                request.name, request.request_id, None if contender.unsure else entry, until
+            )
+        while not (removed := await self._replace(contender, entry, keep, until, delays=bool(delays))):
+            there = (await self._directory.look(request.name, until)).entries
+            if not any(each.kind is Kind.CONTENDER and each.order == entry.order for each in there):
+                break
+            if self._now() >= until:  # other clients keep changing the entries
+                raise OutcomeUnknown(
+                    f"the entries of a holder of {request.name!r} changed during each attempt to remove them: try again"
+                )
+        if contender.unsure:
+            await self._directory.withdraw_join(request.name, request.request_id, None, until)
+        return removed
+
+    async def _replace(self, contender: Contender, entry: Entry, keep: int, until: float, *, delays: bool) -> bool:
+        """Replace the entries of a contender by a PLACEHOLDER, if any, in one step; False if one of them changed."""
+        request, remove, add = contender.request, [entry], list[Record]()
+        if contender.block or contender.light:
+            entries = (await self._directory.look(request.name, until)).entries
+            mine = [
+                each for each in entries if each.request_id == request.request_id and each.kind is not Kind.PLACEHOLDER
+            ]
+            remove = [each for each in mine if each.kind in {Kind.BLOCK, Kind.LIGHT}] + [entry]
+        weight = min((each.weight for each in remove if each.kind is Kind.LIGHT), default=request.weight)
+        if keep:
+            text = EntryText(contender.text, keep).text()
+            add.append(
+                Record(
+                    Kind.PLACEHOLDER, request.request_id, weight, request.capacity, 0, seconds(keep), text, entry.order
+                )
+            )
+        elif delays:
+            delay, text = seconds(request.lock_delay), text_of(contender)
+            add.append(
+                Record(Kind.PLACEHOLDER, request.request_id, weight, request.capacity, 1, delay, text, entry.order)
+            )
+        return await self._directory.change(request.name, remove, add, until)
 
 
 class Releaser:

@@ -4,14 +4,16 @@ Each contender is an entry of its client's session, and the first entries that f
 anything: the removal of an entry wakes the waiter that watches it, and the waiter looks whether it holds the name. So a
 hand-off costs one event and one look.
 
-Two things end a lease that is not released:
+These end a lease that is not released:
 
 *   **The session** ends it, if the process dies or is cut off. The entries of a session certainly stay for `trust`
     after the last proof, so a grant or a renewal counts for no longer than that, whatever its ttl.
 *   **The client** ends it while the process lives: a lease that was not renewed for its ttl, or a waiter whose requests
     stopped.
+*   **Those that wait** end it, if it was never renewed for its ttl (`renewing.py`).
 
-So the ttl bounds a holder that hangs, even if the ttl is shorter than the session; the session bounds one that dies.
+So the ttl bounds a holder that hangs, even if the ttl is shorter than the session, and a waiter that is dead when its
+turn comes; the session bounds a holder that dies later.
 """
 
 import logging
@@ -20,6 +22,7 @@ from dataclasses import replace
 
 from tenure.contracts.cells import CellStore
 from tenure.contracts.deadlines import seconds
+from tenure.contracts.findings import Finding, Report, Unseen, ignore_findings
 from tenure.contracts.messages import (
     AcquireRequest,
     AdjustRequest,
@@ -40,15 +43,13 @@ from tenure.contracts.store import Capabilities
 from tenure.guard import Guard, Guarding
 from tenure.outcome import Outcome
 from tenure.stores.ordered.acquiring import Acquirer
-from tenure.stores.ordered.adjusting import Adjuster
 from tenure.stores.ordered.caretaker import Caretaker
 from tenure.stores.ordered.contenders import WOKEN_TTL, ContenderRegistry
-from tenure.stores.ordered.directory import Directory
+from tenure.stores.ordered.directory import Directory, ExaminableDirectory
+from tenure.stores.ordered.entries import RANGE
 from tenure.stores.ordered.inspector import Inspector
-from tenure.stores.ordered.releasing import Releaser
-from tenure.stores.ordered.removal import EntryRemover
-from tenure.stores.ordered.renewing import LeaseRenewals
-from tenure.stores.ordered.tokens import RANGE
+from tenure.stores.ordered.releasing import EntryRemover, Releaser
+from tenure.stores.ordered.renewing import Adjuster, LeaseRenewals
 
 log = logging.getLogger("tenure")
 
@@ -62,6 +63,7 @@ CAPABILITIES = Capabilities(
     local=False,
     span=RANGE,
     tells=True,
+    shows_renewals=False,
 )
 
 WITH_CELLS = replace(CAPABILITIES, cells=True)
@@ -74,6 +76,7 @@ class OrderedStore:
         """Create a store on `directory`, which must be made for the same runtime."""
         self.capabilities = capabilities
         self.directory = directory
+        self.on_findings: Callable[[Sequence[Finding]], None] = ignore_findings
         self._runtime = runtime
         self._deliver: Callable[[Notification], None] = _ignore
         now = runtime.now
@@ -97,7 +100,15 @@ class OrderedStore:
         self._deliver = deliver
         await self.directory.open(self, until)
         self._caretaker.start()
+        if isinstance(self.directory, ExaminableDirectory):
+            self.on_findings(self.directory.at_opening())
         return ""
+
+    async def examine(self, ttl: float, timeout: float) -> Report:
+        """Look at the settings of the servers."""
+        if isinstance(self.directory, ExaminableDirectory):
+            return await self.directory.examine(ttl, timeout)
+        return Report("", unseen=[Unseen("the store", "its settings", "a directory of this kind does not tell them")])
 
     async def close(self) -> None:
         """End the session, and remove all that was added in it."""

@@ -4,49 +4,55 @@ The server ends a session that has been idle for the ttl (`idle_session_timeout`
 cut off loses its lock.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from inspect import GEN_CLOSED, getgeneratorstate
+from typing import TypeVar
 
+from tenure.contracts.deadlines import MICROS
 from tenure.contracts.runtime import Runtime
-from tenure.errors import OutcomeUnknown, StoreError
+from tenure.errors import StoreError
 from tenure.stores.postgresql import advisory_sql as sql
-from tenure.stores.postgresql.advisory_session import PgLockSession
-from tenure.stores.postgresql.connection import Cell, Params, PgStatement, Table
-from tenure.stores.postgresql.errors import PgServerError, to_store_error
-from tenure.stores.postgresql.link import MakePgLink
+from tenure.stores.postgresql.connection import Cell, Params, PgConnection, PgStatement, Table
+from tenure.stores.postgresql.errors import PgServerError
+from tenure.stores.postgresql.link import MakePgLink, PgLink
 from tenure.stores.postgresql.options import PgDeployment
-from tenure.stores.sql.sessions import LockKey, LockSession, SessionHolder, SessionView
+from tenure.stores.sql.errors import SqlBroken, SqlServerError
+from tenure.stores.sql.sessions import (
+    LockKey,
+    LockSession,
+    LockTerms,
+    SessionEndedError,
+    SessionHolder,
+    SessionLocks,
+    SessionView,
+)
+from tenure.transport.polling import READABLE
+
+T = TypeVar("T")
 
 OLDEST = 140_000
 """The oldest server that ends idle sessions."""
 
-MAY_NOT = "42501"
-"""The state of a role that lacks a right."""
 
-POOLED = (
-    "a connection pooler is between this client and PostgreSQL, and advisory locks belong to the sessions that it "
-    "shares. Give Tenure the server's own address, or use the store with a table (without ?mode=advisory), which "
-    "works through poolers"
-)
-
-
-class PgAdvisoryLocks:
+class PgAdvisoryLocks(SessionLocks[PgDeployment, PgLink]):
     """One client's access to the advisory locks of a database."""
+
+    longest_ttl = sql.LONGEST_TTL * 1000
+    waits = True
+    no_right, advice = "42501", "have the role given that right"
+    pooled = (
+        "a connection pooler is between this client and PostgreSQL, and advisory locks belong to the sessions that it "
+        "shares. Give Tenure the server's own address, or use the store with a table (without ?mode=advisory), which "
+        "works through poolers"
+    )
 
     def __init__(self, runtime: Runtime, deployment: PgDeployment, make_link: MakePgLink) -> None:
         """Prepare; nothing is connected yet."""
-        self.most = deployment.connections
-        self.longest_ttl = sql.LONGEST_TTL * 1000
-        self.waits = True
-        self._runtime = runtime
-        self._deployment = deployment
-        self.link = make_link(runtime, deployment)
-        self.now = runtime.now
+        super().__init__(runtime, deployment, make_link)
         self.sequence = deployment.sequence
         """The sequence of the tokens; empty if there is none."""
         self.try_lock = sql.try_lock("")
         self._labelled = f"{deployment.login.get('application_name', 'tenure')}: "
-
-    # -- life ----------------------------------------------------------------------------------------------
 
     async def open(self, until: float) -> bool:
         """Connect, and look at the server and its sequence."""
@@ -77,41 +83,17 @@ class PgAdvisoryLocks:
     def _unfit(self, why: str) -> StoreError:
         return StoreError(f"the PostgreSQL server of {self._deployment.title()} {why}")
 
-    async def close(self) -> None:
-        """Disconnect."""
-        await self.link.close()
-
-    def abandon(self) -> None:
-        """In a forked child: drop what was inherited."""
-        self.link.abandon()
-
-    # -- sessions ------------------------------------------------------------------------------------------
-
-    async def take(self, until: float) -> PgLockSession:
+    async def take(self, until: float) -> "PgLockSession":
         """Return a session that holds no lock. Raises StoreError if a pooler is seen."""
         connection = await self.link.take(until)
         if connection.pooled:
             self.link.discard(connection)
-            raise StoreError(f"{self._deployment.title()}: {POOLED}")
+            raise self.pooler_seen()
         return PgLockSession(self, connection)
-
-    def put_back(self, session: LockSession) -> None:
-        """Let others use the connection of a session that holds no lock."""
-        assert isinstance(session, PgLockSession)  # noqa: S101 - the sessions of `take` alone come here
-        self.link.put_back(session.connection)
-
-    def close_session(self, session: LockSession) -> None:
-        """Close the connection of a session."""
-        assert isinstance(session, PgLockSession)  # noqa: S101
-        self.link.discard(session.connection)
 
     def label(self, owner: str) -> str:
         """Return the application name of a session of an owner: ASCII of at most 63 bytes."""
         return (self._labelled + owner).encode("ascii", "backslashreplace")[:63].decode()
-
-    def pooler_seen(self) -> StoreError:
-        """Return the error for a session that turned out to be another one than the connection's."""
-        return StoreError(f"{self._deployment.title()}: {POOLED}")
 
     # -- what changes no lock ------------------------------------------------------------------------------
 
@@ -155,15 +137,83 @@ class PgAdvisoryLocks:
         except PgServerError as error:
             raise self.explain(error) from error
 
-    def explain(self, error: PgServerError) -> StoreError:
-        """Return what an error reply means to users."""
-        if error.state == MAY_NOT:
-            return StoreError(f"{self._deployment.title()} refuses: {error}; have the role given that right")
-        return to_store_error(self._deployment.title(), error)
 
-    def silent(self, error: BaseException) -> OutcomeUnknown:
-        """Return the error for a session that does not answer in time."""
-        return OutcomeUnknown(f"{self._deployment.title()} did not answer ({error}): check the server and the network")
+class PgLockSession(LockSession[PgConnection, Table]):
+    """A session on a connection of its own."""
+
+    _locks: PgAdvisoryLocks
+
+    def __init__(self, locks: PgAdvisoryLocks, connection: PgConnection) -> None:
+        """Use a connection that was taken out of the pool."""
+        super().__init__(locks, connection)
+        self._key = b""
+        self._mark: tuple[bytes, bytes] = (b"", b"")
+        """The mark, and the ttl that it says."""
+        self._mask = READABLE
+
+    async def lock(self, key: LockKey, terms: LockTerms, until: float) -> int:
+        """Take a lock if it is free; else wait for it in the database."""
+        locks, connection = self._locks, self.connection
+        if (label := locks.label(terms.owner)) != connection.label:
+            await self._run(connection.execute(sql.LABEL, (label.encode(),)), until)
+            connection.label = label
+        ttl = _milliseconds(terms.ttl)
+        timeout = b"%d" % ttl
+        params = (b"%d" % key.number, b"%d" % key.mark, timeout, timeout, b"%d" % terms.proposal)
+        ((token, pid, *_),) = await self._run(connection.execute(locks.try_lock, params), until)
+        if terms.wait > 0 and token == b"0":
+            script = sql.wait_for_lock(key, ttl, terms, locks.sequence)
+            ((token, pid),) = await self._run(connection.run_script(script), until)
+        if int(pid or 0) != connection.backend_pid:
+            raise locks.pooler_seen()
+        self._key, self._mark = params[0], (params[1], params[2])
+        self._ends_at = locks.now() + ttl / 1000
+        return max(0, int(token or 0))
+
+    async def _unlock(self, until: float) -> bool:
+        return (await self._run(self.connection.execute(sql.UNLOCK, (self._key,)), until))[0][0] == b"t"
+
+    def begin_to_prolong(self, ttl: int) -> SessionEndedError | None:
+        """Send a renewal, or nothing while the reply to an earlier one is due. Return why the session has ended."""
+        if self._renewal is not None:
+            return None
+        left = self._ends_at - self._locks.now()
+        timeout = max(_milliseconds(ttl), _milliseconds(round(left * MICROS)))
+        mark, said = self._mark
+        new = b"%d" % timeout
+        self._renewal = self.connection.execute_once(sql.PROLONG, (self._key, new, mark, said, new))
+        self._mark = mark, new
+        self._timeout = timeout / 1000
+        try:
+            self._mask = next(self._renewal)
+        except SqlBroken as error:
+            return SessionEndedError(str(error))
+        return None
+
+    async def _receive(self, until: float) -> Table:
+        work: Generator[int, None, Table] | None = self._renewal
+        if work is None or getgeneratorstate(work) == GEN_CLOSED:
+            raise SessionEndedError("the renewal failed, or was interrupted")
+        return await self._locks.link.resume(self.connection, work, self._mask, until)
+
+    def _proves(self, reply: Table) -> bool:
+        ((_, pid, held, _),) = reply
+        return int(pid or 0) == self.connection.backend_pid and held == b"t"
+
+    def _is_over(self, error: SqlServerError) -> bool:
+        return isinstance(error, PgServerError) and error.fatal
+
+    async def _run(self, work: Generator[int, None, T], until: float) -> T:
+        """Run a statement to its end. After an error, the caller closes the session."""
+        try:
+            return await self._locks.link.run(self.connection, work, until)
+        except (SqlServerError, SqlBroken) as error:
+            raise self._meaning(error) from error
+
+
+def _milliseconds(micros: int) -> int:
+    """Return a ttl for the server: rounded up, for the lease may end there later, and never earlier."""
+    return min(sql.LONGEST_TTL, max(1, -(-micros // 1000)))
 
 
 def _number(row: Sequence[Cell]) -> int:

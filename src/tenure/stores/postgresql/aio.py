@@ -2,8 +2,12 @@
 
 import asyncio
 import contextlib
+import inspect
 import socket
+from collections.abc import Callable
+from typing import Any
 
+from tenure.errors import UsageError
 from tenure.runtimes import clocks
 from tenure.stores.postgresql.connection import PgConnection
 from tenure.stores.postgresql.link import PgLink
@@ -29,6 +33,15 @@ class PgAsyncLink(PgLink):
                 loop.remove_reader(descriptor)
             if mask & WRITABLE:
                 loop.remove_writer(descriptor)
+
+    async def _made_by(self, connect: Callable[[], Any], until: float) -> Any:  # noqa: ANN401
+        if not inspect.iscoroutinefunction(connect):  # to call it would block the event loop
+            raise UsageError(
+                f"{self._deployment.title()} makes blocking connections, which only a Client can use: give an "
+                "AsyncClient a pool or engine for asyncio."
+            )
+        async with asyncio.timeout(until - clocks.steady()):
+            return await connect()
 
     async def _look_up(self, host: str, port: int) -> list[str]:
         if host.startswith("/"):

@@ -4,13 +4,13 @@ import logging
 from collections.abc import Callable
 
 from tenure.contracts.messages import Notification, NotificationKind
-from tenure.contracts.runtime import Runtime, Task
+from tenure.contracts.runtime import Runtime, SpawnedTask
 from tenure.errors import StoreError
 from tenure.stores import table_codec
 from tenure.stores.postgresql.connection import PgConnection, PgStatement
-from tenure.stores.postgresql.errors import PgBroken, PgServerError, to_store_error, unanswered
 from tenure.stores.postgresql.link import PgLink
 from tenure.stores.postgresql.schema import quote
+from tenure.stores.sql.errors import SqlBroken, SqlServerError
 
 log = logging.getLogger("tenure")
 
@@ -37,7 +37,7 @@ class PgChannel:
         self._deliver: Callable[[Notification], None] = _ignore
         self._connection: PgConnection | None = None
         self._stop: Callable[[], None] | None = None
-        self._reconnecting: Task | None = None
+        self._reconnecting: SpawnedTask | None = None
         self._closed = False
         self._closing = runtime.event()
 
@@ -47,10 +47,8 @@ class PgChannel:
         self.name = f"tenure_{self._runtime.new_id()}"
         if not await self._listen(until):
             self.name = ""
-            log.warning(
-                "a connection pooler is between this client and PostgreSQL, and passes no notifications on: waiters "
-                "poll instead. Give Tenure the server's own address, if waiters should be woken at once"
-            )
+            if self._link.facts is not None:
+                self._link.facts.hears = False
         return self.name
 
     async def close(self) -> None:
@@ -86,12 +84,9 @@ class PgChannel:
             await self._link.run(connection, connection.execute(listen, ()), until)
             await self._link.run(connection, connection.execute(lock, (self.name.encode(),)), until)
             payloads = connection.hear()
-        except PgServerError as error:
+        except (SqlServerError, SqlBroken) as error:
             connection.close()
-            raise to_store_error(connection.place, error) from error
-        except PgBroken as error:
-            connection.close()
-            raise unanswered(connection.place, error) from error
+            raise self._link.meaning(connection.place, error) from error
         except BaseException:
             connection.close()
             raise
@@ -110,7 +105,7 @@ class PgChannel:
             return
         try:
             payloads = connection.hear()
-        except PgBroken as error:
+        except SqlBroken as error:
             self._lost(error)
             return
         self._hear_all(payloads)

@@ -14,7 +14,8 @@ from contextlib import suppress
 from psycopg import OperationalError, pq
 from psycopg.pq import Escaping
 
-from tenure.stores.postgresql.errors import PgBroken, PgServerError
+from tenure.stores.postgresql.errors import PgServerError
+from tenure.stores.sql.errors import SqlBroken
 from tenure.transport.polling import READABLE, WRITABLE
 
 Waits = Generator[int, None, None]
@@ -48,8 +49,8 @@ class PgStatement:
 class PgConnection:
     """One connection. Used by one caller at a time."""
 
-    def __init__(self, pgconn: pq.abc.PGconn, place: str) -> None:
-        """Use a connection of libpq that is being made."""
+    def __init__(self, pgconn: pq.abc.PGconn, place: str, owner: object = None) -> None:
+        """Use a connection of libpq that is being made, or that belongs to an `owner`, which must live as long."""
         self.place = place
         """The server, for messages."""
         self.used = 0.0
@@ -58,6 +59,7 @@ class PgConnection:
         self.label = ""
         """The application name that was set for the session, if it was set after the connection was made."""
         self._pgconn = pgconn
+        self._owner = owner
         self._prepared: set[bytes] = set()
 
     def fileno(self) -> int:
@@ -66,14 +68,20 @@ class PgConnection:
 
     # -- life ----------------------------------------------------------------------------------------------
 
-    def shake_hands(self) -> Waits:
-        """Connect. Raises PgServerError or PgBroken."""
+    def set_up(self) -> Waits:
+        """Connect, or take over a connection that the user's code has made. Raises PgServerError or SqlBroken."""
         pgconn = self._pgconn
-        while (status := pgconn.connect_poll()) != pq.PollingStatus.OK:
+        while self._owner is None and (status := pgconn.connect_poll()) != pq.PollingStatus.OK:
             if status == pq.PollingStatus.FAILED:
                 raise _connect_error(pgconn)
             yield READABLE if status == pq.PollingStatus.READING else WRITABLE
         pgconn.nonblocking = 1
+        if self._owner is None:
+            return
+        if pgconn.transaction_status != pq.TransactionStatus.IDLE:
+            raise SqlBroken("the connection is in a transaction, which the code that made it must end")
+        if pgconn.parameter_status(b"client_encoding") != b"UTF8":
+            yield from self.run_script("SET client_encoding TO 'UTF8'")
 
     @property
     def backend_pid(self) -> int:
@@ -111,7 +119,7 @@ class PgConnection:
     # -- statements ----------------------------------------------------------------------------------------
 
     def execute(self, statement: PgStatement, params: Params) -> Generator[int, None, Table]:
-        """Run a statement in a transaction of its own; return its rows. Raises PgServerError or PgBroken."""
+        """Run a statement in a transaction of its own; return its rows. Raises PgServerError or SqlBroken."""
         pgconn = self._pgconn
         try:
             if self.pooled:
@@ -124,30 +132,30 @@ class PgConnection:
                 pgconn.send_query_prepared(statement.name, params)
             result = yield from self._result()
         except OperationalError as error:
-            raise PgBroken(_text(error)) from error
+            raise SqlBroken(_text(error)) from error
         if (optional := statement.optional) and result.get_value(0, optional) is None:
             return [tuple([result.get_value(0, column) for column in range(optional)])]
         return _table(result)
 
     def execute_once(self, statement: PgStatement, params: Params) -> Generator[int, None, Table]:
-        """Run a statement that is rarely used, without preparing it. Raises PgServerError or PgBroken."""
+        """Run a statement that is rarely used, without preparing it. Raises PgServerError or SqlBroken."""
         try:
             self._pgconn.send_query_params(statement.text, params)
             result = yield from self._result()
         except OperationalError as error:
-            raise PgBroken(_text(error)) from error
+            raise SqlBroken(_text(error)) from error
         return _table(result)
 
     def run_script(self, text: str) -> Generator[int, None, Table]:
         """Run several statements that have no parameters, in one transaction unless they say otherwise.
 
-        Return the rows of the last one that has any. Raises PgServerError or PgBroken.
+        Return the rows of the last one that has any. Raises PgServerError or SqlBroken.
         """
         try:
             self._pgconn.send_query(text.encode())
             result = yield from self._result()
         except OperationalError as error:
-            raise PgBroken(_text(error)) from error
+            raise SqlBroken(_text(error)) from error
         return _table(result)
 
     def spell_out(self, statement: PgStatement, params: Params) -> str:
@@ -177,17 +185,17 @@ class PgConnection:
         if failed is not None:
             raise _reply_error(failed)
         if last is None:
-            raise PgBroken("the server closed the connection")
+            raise SqlBroken("the server closed the connection")
         return last
 
     # -- notifications -------------------------------------------------------------------------------------
 
     def hear(self) -> list[bytes]:
-        """Return the payloads that have arrived. Raises PgBroken."""
+        """Return the payloads that have arrived. Raises SqlBroken."""
         try:
             self._pgconn.consume_input()
         except OperationalError as error:
-            raise PgBroken(_text(error)) from error
+            raise SqlBroken(_text(error)) from error
         heard: list[bytes] = []
         while (notify := self._pgconn.notifies()) is not None:
             heard.append(notify.extra)
@@ -199,12 +207,16 @@ def _table(result: pq.abc.PGresult) -> Table:
 
 
 def _connect_error(pgconn: pq.abc.PGconn) -> Exception:
+    return refusal(pgconn.error_message.decode("utf-8", "replace"))
+
+
+def refusal(said: str) -> Exception:
     """Return why a connection was not made. libpq tells no SQLSTATE of that, so the usual sentences stand for one."""
-    text = NOISE.sub("", pgconn.error_message.decode("utf-8", "replace"))
+    text = NOISE.sub("", said)
     for sentence, state in SENTENCES:
         if sentence in text:
             return PgServerError(state, _one_line(text), fatal=True)
-    return PgBroken(_one_line(text))
+    return SqlBroken(_one_line(text))
 
 
 SENTENCES = (
@@ -231,7 +243,7 @@ def _reply_error(result: pq.abc.PGresult) -> Exception:
     severity = result.error_field(pq.DiagnosticField.SEVERITY_NONLOCALIZED) or b""
     text = _one_line(message.decode("utf-8", "replace"))
     if not state:
-        return PgBroken(text)
+        return SqlBroken(text)
     return PgServerError(state, text, fatal=severity in {b"FATAL", b"PANIC"})
 
 

@@ -1,26 +1,25 @@
 """The tables of Tenure in a PostgreSQL database: each operation is one call of a function there."""
 
-import logging
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from tenure.contracts import forms
 from tenure.contracts.cells import Cell
-from tenure.contracts.deadlines import MICROS, micros
-from tenure.contracts.messages import AcquireRequest, Notification, Queued, RenewRequest
+from tenure.contracts.deadlines import MICROS
+from tenure.contracts.messages import AcquireRequest, NotGranted, Queued, RenewRequest, WithdrawRequest
 from tenure.contracts.runtime import Runtime
-from tenure.errors import StoreError
+from tenure.errors import StoreError, UsageError
 from tenure.stores import table_codec
 from tenure.stores.postgresql.channel import PgChannel
 from tenure.stores.postgresql.connection import Params, PgStatement, Table
-from tenure.stores.postgresql.errors import CONFLICTS, PgServerError, to_store_error
-from tenure.stores.postgresql.link import MakePgLink, PgCall
-from tenure.stores.postgresql.options import OFF, PgDeployment
+from tenure.stores.postgresql.errors import CONFLICTS, NO_SUCH_CHARACTER
+from tenure.stores.postgresql.link import MakePgLink, PgCall, PgLink
+from tenure.stores.postgresql.options import PgDeployment
 from tenure.stores.postgresql.schema import ddl
 from tenure.stores.postgresql.statements import (
     TRUE,
     PgStatements,
     array,
+    changes_of,
     columns_of,
     flag,
     json_text,
@@ -29,62 +28,32 @@ from tenure.stores.postgresql.statements import (
     read_snapshot,
     text,
 )
-from tenure.stores.sql.database import SqlSnapshot, SqlWrite
-from tenure.stores.sql.rows import pack_holder
+from tenure.stores.sql.database import SqlSnapshot, SqlWrite, join_version, split_version
+from tenure.stores.sql.errors import SqlServerError
+from tenure.stores.sql.rows import owner_in, pack_holder
+from tenure.stores.sql.tables import SWEEP_AT_MOST, SqlTables
 from tenure.stores.tabled import RETENTION
 from tenure.table.times import retry_in, silence_factor
 
-log = logging.getLogger("tenure")
 
-SWEEP_AT_MOST = 500
-"""How many rows one sweep looks at."""
-
-MISSING = frozenset({"42P01", "3F000", "42883"})
-"""The states of a server that lacks tables or functions of Tenure."""
-
-
-class PgDatabase:
+class PgDatabase(SqlTables[PgDeployment, PgLink]):
     """One client's access to the tables."""
 
     queues = True
+    conflicts = CONFLICTS
+    missing = frozenset({"42P01", "3F000", "42883", "42704"})
+    denied = frozenset({"42501", "3F000"})
+    _do: PgStatements
+    may_not_make = "tables or functions of Tenure are missing, and the role"
 
     def __init__(self, runtime: Runtime, deployment: PgDeployment, make_link: MakePgLink) -> None:
         """Prepare; nothing is connected yet."""
-        self._deployment = deployment
-        self._runtime = runtime
-        self._link = make_link(runtime, deployment)
-        self._channel = PgChannel(runtime, self._link)
+        link = make_link(runtime, deployment)
+        super().__init__(runtime, deployment, link, PgChannel(runtime, link))
         self._do = PgStatements(deployment.schema, deployment.prefix)
-        longest_ttl = 0 if deployment.guard == OFF else micros(deployment.max_ttl)
         self._reads = b"%d" % forms.READS
-        self._rules = (b"%d" % longest_ttl, flag(deployment.strict), self._reads)
+        self._rules = (b"%d" % self._longest_ttl, flag(deployment.strict), self._reads)
         """The last parameters of the functions that may begin a quarantine."""
-        self._unguarded = deployment.guard == OFF
-
-    async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
-        """Connect, make the tables if there are none, and listen; return the channel."""
-        try:
-            mark, longest_ttl, _ = (await self._link.execute(self._do.look, (), until))[0]
-        except PgServerError as error:
-            if error.state not in MISSING:
-                raise self._to_store_error(error) from error
-            await self._make_tables(until)
-            mark, longest_ttl, _ = (await self._run(self._do.look, (), until))[0]
-        if forms.check((mark or b"").decode(), self._deployment.title()) < forms.WRITES:
-            await self._run(self._do.raise_form, (), until)
-        if int(longest_ttl or 0) < int(self._rules[0]):
-            await self._run(self._do.lengthen, (self._rules[0],), until)
-        return await self._channel.open(deliver, until)
-
-    async def close(self) -> None:
-        """Disconnect."""
-        await self._channel.close()
-        await self._link.close()
-
-    def abandon(self) -> None:
-        """In a forked child: drop what was inherited."""
-        self._channel.abandon()
-        self._link.abandon()
 
     # -- operations ----------------------------------------------------------------------------------------
 
@@ -117,14 +86,26 @@ class PgDatabase:
         return None if table[0][0] == TRUE else self._snapshot(table, 1)
 
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> frozenset[str]:
-        """Renew the leases in plain rows that last."""
+        """Renew the leases that last in rows that are plain, or plain but for waiters."""
         params = (
             array(text(each.name) for each in renewals),
             array(each.request_id.encode() for each in renewals),
             numbers(each.token for each in renewals),
             numbers(each.ttl for each in renewals),
         )
-        return frozenset(names_of(await self._run(self._do.renew, params, until)))
+        contended = {
+            (request_id or b"").decode(): each == TRUE
+            for request_id, each in await self._run(self._do.renew, params, until)
+        }
+        for each in renewals:
+            each.contended = contended.get(each.request_id, False)
+        return frozenset(contended)
+
+    async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted | None:
+        """Remove a waiter from the queue of a lease that lasts."""
+        params = (text(withdraw.name), withdraw.request_id.encode(), flag(withdraw.unsure), *self._rules[1:])
+        ((place, holder),) = await self._run(self._do.withdraw, params, until)
+        return None if holder is None else NotGranted((owner_in(holder.decode()),), int(place or 0))
 
     async def read(self, names: Sequence[str], until: float) -> SqlSnapshot:
         """Return a snapshot of the rows of some names."""
@@ -161,17 +142,25 @@ class PgDatabase:
 
     async def read_cell(self, name: str, until: float) -> Cell:
         """Return a cell."""
-        return _cell(await self._run(self._do.read_cell, (text(name), self._reads), until))
+        return self._cell(await self._run(self._do.read_cell, (text(name), *self._rules), until))
 
     async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:
         """Write a cell if it has this version."""
-        params = (text(name), value.hex().encode(), b"%d" % version, b"%d" % keep, self._reads)
-        return _cell(await self._run(self._do.write_cell, params, until))
+        since, before = split_version(version)
+        params = (text(name), value.hex().encode(), b"%d" % since, b"%d" % before, b"%d" % keep, *self._rules)
+        return self._cell(await self._run(self._do.write_cell, params, until))
 
     async def sweep_cells(self, after: str, until: float) -> str:
         """Remove cells whose time is over among some that follow a name."""
         params = (text(after), b"%d" % SWEEP_AT_MOST, self._reads)
         return names_of(await self._run(self._do.sweep_cells, params, until))[0]
+
+    def _cell(self, table: Table) -> Cell:
+        at, since, version, value, *written = table[0]
+        if since is None:
+            raise self._no_settings()
+        kept = bytes.fromhex((value or b"").decode())
+        return Cell(kept, join_version(int(since), int(version or 0)) if kept else 0, int(at or 0), written == [TRUE])
 
     async def end_quarantine(self, until: float) -> float:
         """End the quarantine at once."""
@@ -191,43 +180,36 @@ class PgDatabase:
             for each in notifications:
                 told += (text(name), each.channel.encode(), table_codec.dump_notification(each))
         instants = (b"%d" % write.as_of, b"%d" % write.quarantined_since)
-        return (*instants, *self._rules[1:], flag(write.atomic), array(told), *columns_of(write.rows))
+        return (
+            *instants,
+            *self._rules[1:],
+            flag(write.atomic),
+            array(told),
+            *map(array, changes_of(write)),
+            *columns_of(write.rows),
+        )
 
     # -- statements ----------------------------------------------------------------------------------------
 
     async def _run(self, statement: PgStatement, params: Params, until: float) -> Table:
         return await self._repeated(lambda: self._link.execute(statement, params, until), until)
 
-    async def _repeated(self, work: Callable[[], Coroutine[Any, Any, Table]], until: float) -> Table:
-        """Carry out work; repeat it after a conflict with another transaction, for then nothing was done."""
-        while True:
-            try:
-                return await work()
-            except PgServerError as error:
-                pause = 0.002 + 0.01 * self._runtime.random()
-                if error.state not in CONFLICTS or self._runtime.now() + pause >= until:
-                    raise self._to_store_error(error) from error
-            await self._runtime.sleep(pause)
+    async def _query(self, statement: PgStatement | PgCall, until: float) -> Table:
+        call = (statement, ()) if isinstance(statement, PgStatement) else statement
+        return await self._link.execute(*call, until)
 
-    def _to_store_error(self, error: PgServerError) -> StoreError:
-        return to_store_error(self._deployment.title(), error)
+    def _lengthen(self) -> PgCall:
+        return self._do.lengthen, (self._rules[0],)
 
-    # -- tables --------------------------------------------------------------------------------------------
+    def _to_store_error(self, error: SqlServerError) -> StoreError | UsageError:
+        if error.code == NO_SUCH_CHARACTER:
+            return UsageError(
+                f"{self._deployment.title()} cannot hold a character of the name or the owner ({error}): use others, "
+                "or a database with the encoding UTF8."
+            )
+        return super()._to_store_error(error)
 
-    async def _make_tables(self, until: float) -> None:
-        """Make the tables. Of several clients that start at once one makes them, and the others find them."""
+    async def _run_ddl(self, until: float, *, doubted: bool) -> None:
         lock = "SELECT pg_advisory_xact_lock(hashtextextended('tenure schema', 0));\n"
-        try:
-            await self._link.run_script(lock + ddl(self._deployment.schema, self._deployment.prefix), until)
-        except PgServerError as error:
-            if error.state in {"42501", "3F000"}:
-                raise StoreError(
-                    f"{self._deployment.title()}: tables or functions of Tenure are missing, and the role may not "
-                    f"make them ({error}); have an administrator run the SQL that `tenure schema postgresql` prints"
-                ) from error
-            raise self._to_store_error(error) from error
-
-
-def _cell(table: Table) -> Cell:
-    at, version, value, *written = table[0]
-    return Cell(bytes.fromhex((value or b"").decode()), int(version or 0), int(at or 0), written == [TRUE])
+        doubt = f";\n{self._do.doubt.text.decode()}" if doubted else ""
+        await self._link.run_script(lock + ddl(self._deployment.schema, self._deployment.prefix) + doubt, until)

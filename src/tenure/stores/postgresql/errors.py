@@ -2,27 +2,24 @@
 
 from tenure.contracts import forms
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from tenure.stores.sql.errors import SqlServerError
 
 
-class PgServerError(Exception):
-    """The server replied with an error. Users never see it: it is translated."""
+class PgServerError(SqlServerError):
+    """An error reply of PostgreSQL."""
 
-    def __init__(self, state: str, message: str, *, fatal: bool) -> None:
+    def __init__(self, code: str, message: str, *, fatal: bool) -> None:
         """Keep the SQLSTATE, the message, and whether the server has closed the session."""
-        super().__init__(message)
-        self.state = state
+        super().__init__(code, message)
         self.fatal = fatal
-
-
-class PgBroken(OSError):
-    """The connection broke, or did not answer in time. Users never see it: it is translated."""
 
 
 CONFLICTS = frozenset({"40001", "40P01", "55P03"})
 """A serialization conflict, a deadlock, a lock that was not available: nothing was done, and a retry helps at once."""
 
 ADVICE = {
-    "25006": "it is read-only: a standby, or set so; name the primary, or all hosts in one URL",
+    "25006": "it is read-only: a standby, or set so by default_transaction_read_only, which counts behind a pooler; "
+    "name the primary, or all hosts in one URL",
     "55000": "it is a standby in recovery; name the primary, or all hosts in one URL",
     "53100": "its disk is full; make room",
     "53200": "it has no memory left",
@@ -46,6 +43,9 @@ LASTING = {
 }
 """States for which a retry is useless, and what to do."""
 
+NO_SUCH_CHARACTER = "22P05"
+"""The state of a server whose database has an encoding without a character that it was sent."""
+
 LATER = "TN001"
 """The state by which our own functions refuse a later form."""
 
@@ -53,18 +53,19 @@ SESSION_ENDED = ("57P01", "57P02", "57P05", "08")
 """States after which the outcome of the statement is unknown: it may have been committed before the session ended."""
 
 
-def to_store_error(place: str, error: PgServerError) -> StoreError:
+def to_store_error(place: str, error: SqlServerError) -> StoreError:
     """Return what an error reply of the server at `place` means to users."""
-    said = f"the PostgreSQL server at {place} answered: {error} ({error.state})"
-    if error.state == LATER:
+    state = str(error.code)
+    said = f"the PostgreSQL server at {place} answered: {error} ({state})"
+    if state == LATER:
         _, form, needed = str(error).split()[:3]
         return forms.later(form, needed, f"the table of locks at {place}")
-    if error.state in LASTING:
-        return StoreError(f"{said}; {LASTING[error.state]}")
-    if error.state.startswith(SESSION_ENDED):
-        return OutcomeUnknown(f"{said}; {ADVICE.get(error.state, 'the session has ended')}")
-    if error.state in ADVICE or error.state in CONFLICTS or error.state[:2] in {"53", "57", "58"}:
-        return StoreUnavailable(f"{said}; {ADVICE.get(error.state, 'try again')}")
+    if state in LASTING:
+        return StoreError(f"{said}; {LASTING[state]}")
+    if state.startswith(SESSION_ENDED):
+        return OutcomeUnknown(f"{said}; {ADVICE.get(state, 'the session has ended')}")
+    if state in ADVICE or state in CONFLICTS or state[:2] in {"53", "57", "58"}:
+        return StoreUnavailable(f"{said}; {ADVICE.get(state, 'try again')}")
     return StoreError(said)
 
 
@@ -78,11 +79,3 @@ def cannot_connect(place: str, error: BaseException) -> StoreUnavailable:
 
 OF_TLS = ("support SSL", "SSL error", "certificate")
 """Words of libpq's errors by which TLS settings are at fault."""
-
-
-def unanswered(place: str, error: BaseException) -> OutcomeUnknown:
-    """Return what it means that a statement was sent, and no reply came."""
-    return OutcomeUnknown(
-        f"the PostgreSQL server at {place} did not answer ({error}); the statement may have been carried out. "
-        "Check the server and the network"
-    )

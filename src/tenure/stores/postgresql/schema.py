@@ -5,14 +5,12 @@ from importlib import resources
 
 from tenure.contracts import forms
 from tenure.fencing.schema import fences_ddl, fences_grants, fences_table
+from tenure.stores.sql.database import NEW_FOR, REMOVED_FOR
 from tenure.stores.sql.rows import HEADS
-from tenure.table.times import CROWD, LATEST, LONGEST_SILENCE, MARGIN, PROPOSAL_BOUND, RETRY
+from tenure.table.times import CROWD, LATEST, LONGEST_SILENCE, MARGIN, PROPOSAL_BOUND, RETRY, TOMBSTONE
 
 SCHEMA = resources.files("tenure.stores.postgresql").joinpath("schema.sql").read_text("utf-8")
 """Read at import time: reading a resource imports modules, and a fork must not interrupt an import."""
-
-NEW_FOR = 60_000_000
-"""For how long after it was not found a row may be made, in microseconds: less than the retention of rows."""
 
 TOKENS = {
     "@now": "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
@@ -23,13 +21,19 @@ TOKENS = {
     "@latest": str(LATEST),
     "@proposal_bound": str(PROPOSAL_BOUND),
     "@new_for": str(NEW_FOR),
+    "@removed_for": str(REMOVED_FOR),
     "@heads": str(HEADS),
     "@margin": str(MARGIN),
+    "@tombstone": str(TOMBSTONE),
     "@retry": str(RETRY),
     "@crowd": str(CROWD),
     "@longest_silence": str(LONGEST_SILENCE),
+    "@by_index": "IF current_setting('enable_hashjoin') = 'on' THEN PERFORM @plan_by_index(); END IF",
 }
 """The tokens of the SQL that are no names, and what they stand for."""
+
+
+NAME = re.compile("@[a-z_]+")
 
 
 def quote(identifier: str) -> str:
@@ -42,9 +46,11 @@ def expand(sql: str, schema: str, prefix: str) -> str:
     owner = f"{quote(schema)}." if schema else ""
 
     def replace(found: re.Match[str]) -> str:
-        return TOKENS.get(found[0]) or owner + quote(prefix + found[0][1:])
+        if found[0] in TOKENS:
+            return NAME.sub(replace, TOKENS[found[0]])
+        return owner + quote(prefix + found[0][1:])
 
-    return re.sub(r"@[a-z_]+", replace, sql)
+    return NAME.sub(replace, sql)
 
 
 def ddl(schema: str, prefix: str) -> str:
@@ -68,7 +74,9 @@ def _make_schema(schema: str) -> str:
 def grants(schema: str, prefix: str, role: str) -> str:
     """Return the SQL that gives a role the least rights that a client needs."""
     usage = f"GRANT USAGE ON SCHEMA {quote(schema)} TO {quote(role)};\n" if schema else ""
-    tables = expand("GRANT SELECT, INSERT, UPDATE, DELETE ON @names TO ", schema, prefix) + f"{quote(role)};\n"
-    tables += expand("GRANT SELECT, INSERT, UPDATE, DELETE ON @cells TO ", schema, prefix) + f"{quote(role)};\n"
+    tables = "".join(
+        expand(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO ", schema, prefix) + f"{quote(role)};\n"
+        for table in ("@names", "@waiters", "@cells")
+    )
     meta = expand("GRANT SELECT, UPDATE ON @meta TO ", schema, prefix) + f"{quote(role)};\n"
     return usage + tables + meta + fences_grants("postgresql", fences_table(schema, prefix), role)

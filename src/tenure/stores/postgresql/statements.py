@@ -1,22 +1,17 @@
 """The statements of one deployment, and how their parameters and rows are written."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
+from tenure.stores import table_codec
 from tenure.stores.postgresql.connection import Cell, PgStatement, Table
 from tenure.stores.postgresql.schema import expand
-from tenure.stores.sql.database import SqlSnapshot
-from tenure.stores.sql.rows import SqlRow
+from tenure.stores.sql.database import SqlSnapshot, SqlWrite
+from tenure.stores.sql.rows import COLUMNS, SqlRow
 
-COLUMNS = (
-    *("at", "floor", "quarantined_since", "quarantined_until", "silent", "name", "version", "counter", "plain"),
-    *("request_id", "holder", "ttl", "lock_delay", "granted_at", "expires_at", "last_released", "tombstones"),
-    *("used_at", "idle_after", "state", "heads", "queue", "waiting"),
-)
-"""The columns of a snapshot."""
-
-NAME = COLUMNS.index("name")
-"""The first column of the row in a snapshot."""
+SILENT, NAME = 4, 5
+"""Columns of a snapshot: the channels on which nobody listens; the first of the row."""
 
 TRUE, FALSE = b"t", b"f"
 
@@ -41,9 +36,10 @@ class PgStatements:
         )
         self.release = make("release", "SELECT released, (row_found).* FROM @release($1, $2, $3, $4, $5)", 1)
         self.renew = make("renew", "SELECT * FROM @renew($1, $2, $3, $4)")
+        self.withdraw = make("withdraw", "SELECT place, holder FROM @withdraw($1, $2, $3, $4, $5)")
         self.read = make("read", "SELECT * FROM @read($1, $2, $3, $4)")
         self.lock = make("lock", "SELECT * FROM @lock($1, $2, $3, $4)")
-        places = ", ".join(f"${place}" for place in range(1, 25))
+        places = ", ".join(f"${place}" for place in range(1, 26))
         self.write = make("write", f"SELECT unnest(@write({places}))")
         self.sweep = make("sweep", "SELECT @sweep($1, $2, $3, $4)")
         self.names = make(
@@ -52,12 +48,11 @@ class PgStatements:
             "WHERE idle_after > @now AND name > $1 AND name >= $2 AND starts_with(name, $2) ORDER BY name LIMIT $3",
         )
         self.read_cell = make(
-            "read_cell",
-            "SELECT @now, c.version, encode(c.value, 'hex') "
-            "FROM (SELECT $1::text AS name, @refuse_later($2)) AS wanted LEFT JOIN @cells AS c ON c.name = wanted.name",
+            "read_cell", "SELECT at, since, version_found, value_found FROM @read_cell($1, $2, $3, $4)"
         )
         self.write_cell = make(
-            "write_cell", "SELECT at, version_found, value_found, written FROM @write_cell($1, $2, $3, $4, $5)"
+            "write_cell",
+            "SELECT at, since, version_found, value_found, written FROM @write_cell($1, $2, $3, $4, $5, $6, $7, $8)",
         )
         self.sweep_cells = make("sweep_cells", "SELECT @sweep_cells($1, $2, $3)")
         self.look = make(
@@ -65,6 +60,7 @@ class PgStatements:
         )
         self.raise_form = make("raise_form", "UPDATE @meta SET form = @form, needs = @needed WHERE form < @form")
         self.lengthen = make("lengthen", "UPDATE @meta SET longest_ttl = $1 WHERE longest_ttl < $1")
+        self.doubt = make("doubt", "UPDATE @meta SET timeline = ''")
         self.end_quarantine = make(
             "end_quarantine",
             "UPDATE @meta AS m SET quarantined_until = @now FROM (SELECT quarantined_until FROM @meta) AS before "
@@ -121,60 +117,60 @@ def read_snapshot(table: Sequence[Sequence[Cell]], first: int = 0) -> SqlSnapsho
     rows: list[SqlRow] = []
     silent: set[str] = set()
     for line in table:
-        rows.append(_read_row(line[first + NAME :]))
-        silent.update((line[first + 4] or b"").decode().split())
+        row = line[first + NAME :]
+        rows.append(SqlRow(*[read(cell) for read, cell in zip(_READERS, row, strict=True)]))
+        silent.update((line[first + SILENT] or b"").decode().split())
     at, floor, since, until = (int(cell or 0) for cell in table[0][first : first + 4])
     return SqlSnapshot(at, rows, floor, frozenset(silent), since, until)
 
 
-def _read_row(cells: Sequence[Cell]) -> SqlRow:
-    name, version, counter, plain, request_id, holder, *others = [cell or b"" for cell in cells]
-    ttl, lock_delay, granted_at, expires_at, last_released, tombstones, *others = others
-    used_at, idle_after, state, heads, queue, waiting = others
-    return SqlRow(
-        read_text(name),
-        int(version),
-        int(counter),
-        plain == TRUE,
-        request_id.decode(),
-        holder.decode(),
-        int(ttl),
-        int(lock_delay),
-        int(granted_at),
-        int(expires_at),
-        last_released.decode(),
-        tombstones.decode(),
-        int(used_at),
-        int(idle_after),
-        state.decode(),
-        heads.decode(),
-        queue.decode(),
-        int(waiting),
-    )
+def _decode(cell: Cell) -> str:
+    return (cell or b"").decode()
+
+
+_READ: dict[type, Callable[[Any], Any]] = {str: _decode, int: int, bool: lambda cell: cell == TRUE}
+_READERS: list[Callable[[Any], Any]] = [read_text if name == "name" else _READ[kind] for name, kind in COLUMNS.items()]
 
 
 def columns_of(rows: Sequence[SqlRow]) -> list[bytes]:
-    """Write rows as one array for each column."""
+    """Write rows as one array for each column, but for the waiters, which have rows of their own."""
     return [
-        array(text(row.name) for row in rows),
-        numbers(row.version for row in rows),
-        numbers(row.counter for row in rows),
-        array(flag(row.plain) for row in rows),
-        array(row.request_id.encode() for row in rows),
-        array(json_text(row.holder) for row in rows),
-        numbers(row.ttl for row in rows),
-        numbers(row.lock_delay for row in rows),
-        numbers(row.granted_at for row in rows),
-        numbers(row.expires_at for row in rows),
-        array(row.last_released.encode() for row in rows),
-        array(row.tombstones.encode() for row in rows),
-        numbers(row.used_at for row in rows),
-        numbers(row.idle_after for row in rows),
-        array(row.state.encode() for row in rows),
-        array(row.heads.encode() for row in rows),
-        array(json_text(row.queue) for row in rows),
-        numbers(row.waiting for row in rows),
+        numbers(getattr(row, name) for row in rows)
+        if kind is int
+        else array(_WRITERS.get(name, flag if kind is bool else str.encode)(getattr(row, name)) for row in rows)
+        for name, kind in COLUMNS.items()
+        if name != "queue"
     ]
+
+
+def changes_of(write: SqlWrite) -> tuple[list[bytes], list[bytes]]:
+    """Return which waiters leave their places, and which change or join the tail: `in_gone` and `in_put` of @write.
+
+    A waiter behind one that joins the tail joins it as well, so that the order is kept.
+    """
+    gone: list[bytes] = []
+    put: list[bytes] = []
+    for row in write.rows:
+        if row.queue == (queue := write.queues.get(row.name, "")):
+            continue
+        before, after, name = table_codec.split_queue(queue), table_codec.split_queue(row.queue), text(row.name)
+        ranks = {request_id: rank for rank, request_id in enumerate(before)}
+        last = -1
+        for request_id, waiter in after.items():
+            if last < (rank := ranks.get(request_id, -1)):
+                last = rank
+                del ranks[request_id]
+                if before[request_id] == waiter:
+                    continue
+            else:
+                last = len(before)
+            put += (name, *map(json_text, waiter))
+        for request_id in ranks:
+            gone += (name, request_id.encode())
+    return gone, put
+
+
+_WRITERS: dict[str, Callable[[Any], bytes]] = {"name": text, "holder": json_text}
 
 
 def names_of(table: Table) -> list[str]:

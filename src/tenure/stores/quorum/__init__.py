@@ -70,7 +70,7 @@ def redlock_url_source(parts: SplitResult) -> StoreSource:
 
 
 def _options() -> set[str]:
-    from tenure.stores.redis.servers.options import OPTIONS
+    from tenure.stores.redis.options import OPTIONS
 
     return {*OPTIONS, "guard", "max_ttl", "quorum"}
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from tenure.contracts.messages import Notification, WithdrawRequest
-from tenure.contracts.runtime import Runtime, Task
+from tenure.contracts.runtime import Runtime, SpawnedTask
 from tenure.contracts.store import Store, StoreSource
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.stores.quorum.reasons import is_nobody_there
@@ -59,7 +59,7 @@ class Node:
         self._deliver: Callable[[Notification], None] = _ignore
         self._pause = FIRST_PAUSE
         self._told_at = -SILENCE
-        self._task: Task | None = None
+        self._task: SpawnedTask | None = None
         self._at_work = False
         self._mutex = runtime.mutex()
         self._tell: Callable[[Node], None] = _tell_nobody

@@ -17,17 +17,19 @@ https://redis.io/docs/latest/develop/use/patterns/distributed-locks/ describes R
 *   Queues: a refused request stands in the queue of each node, in the same order everywhere. A node tells the first
     waiter that the name is free, and keeps the name for that waiter for a moment. A waiter that hears so from a
     majority repeats its request at once, else after a random time.
-*   New votes with a renewal, where a node has lost its vote. A node in quarantine does not vote.
+*   New votes with a renewal, where a node has lost its vote or gave none before: a lease lasts while a majority has it,
+    not while those nodes have it that voted first. A node in quarantine does not vote.
 """
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 from tenure.contracts.deadlines import micros, seconds
+from tenure.contracts.findings import Finding, Report, ignore_findings
 from tenure.contracts.messages import (
     AcquireRequest,
     AdjustRequest,
@@ -48,9 +50,10 @@ from tenure.contracts.messages import (
     WithdrawRequest,
 )
 from tenure.contracts.runtime import Runtime
-from tenure.contracts.store import Capabilities, Forgetful, Store, StoreSource
+from tenure.contracts.store import Capabilities, Examinable, Forgetful, Store, StoreSource
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from tenure.outcome import Outcome
+from tenure.stores.quorum.examining import examine_nodes
 from tenure.stores.quorum.node import Node
 from tenure.stores.quorum.node_set import NodeSet, Replies
 from tenure.stores.quorum.views import majority, view_of
@@ -87,10 +90,17 @@ class QuorumStore:
         self._highest = 0
         """The largest token that was granted to this client."""
         self._deliver: Callable[[Notification], None] = _ignore
+        self.on_findings: Callable[[Sequence[Finding]], None] = ignore_findings
+        for node in self._nodes:
+            if isinstance(node.store, Examinable):
+                node.store.on_findings = self._note_findings
 
     def identity(self) -> str:
         """Return "": a quorum is several stores."""
         return ""
+
+    def _note_findings(self, findings: Sequence[Finding]) -> None:
+        self.on_findings(findings)
 
     # -- life ----------------------------------------------------------------------------------------------
 
@@ -108,6 +118,10 @@ class QuorumStore:
     def abandon(self) -> None:
         """In a forked child: drop what was inherited."""
         self._node_set.abandon()
+
+    async def examine(self, ttl: float, timeout: float) -> Report:
+        """Look at the settings of each node, and whether the nodes are independent."""
+        return await examine_nodes(self._node_set, ttl, timeout)
 
     # -- acquire -------------------------------------------------------------------------------------------
 
@@ -228,16 +242,20 @@ class QuorumStore:
 
     # -- withdraw, adjust and release ----------------------------------------------------------------------
 
-    async def _give_back(self, votes: Votes, until: float) -> None:
-        """Return the votes of an attempt on every node that may have granted it; wait for those that certainly did."""
-        granted = [number for number in range(len(self._nodes)) if votes.certain(number)]
+    async def _give_back(self, votes: Votes, until: float, among: Collection[int] | None = None) -> None:
+        """Return the votes of an attempt on every node that may have granted it; wait for those that certainly did.
+
+        With `among`, only the votes of these nodes are returned.
+        """
+        among = range(len(self._nodes)) if among is None else among
+        granted = [number for number in among if votes.certain(number)]
         left: Replies[NotGranted] = [None] * len(self._nodes)
         works: list[Coroutine[Any, Any, NotGranted] | None] = []
         for number, node in enumerate(self._nodes):
             withdraw = WithdrawRequest(votes.request.name, votes.request.request_id, unsure=not votes.certain(number))
             works.append(
                 self._node_set.tell(node, node.store.withdraw, withdraw, until, withdraw)
-                if votes.may_hold(number)
+                if number in among and votes.may_hold(number)
                 else None
             )
         await self._node_set.send_to_all(works, left, lambda: all(left[number] is not None for number in granted))
@@ -292,7 +310,7 @@ class QuorumStore:
         outcomes: Replies[Outcome] = [None] * len(self._nodes)
         votes = self._vote_registry.known(release.request_id)
         if votes is None:  # a request of an earlier store object: the nodes may know its outcome
-            works = [self._node_set.of(node, node.store.release, release, until) for node in self._nodes]
+            works = [self._node_set.of(node, node.store.release, replace(release), until) for node in self._nodes]
             await self._node_set.send_to_all(works, outcomes, lambda: outcomes.count(Outcome.RELEASED) >= self._quorum)
             return self._fate(outcomes)
         nothing: Replies[Outcome] = []
@@ -300,12 +318,15 @@ class QuorumStore:
         leaves = [WithdrawRequest(release.name, votes.request.request_id, unsure=True)]
         if votes.request.wait:
             leaves.append(WithdrawRequest(release.name, votes.base, unsure=False))
+        may_hold = [votes.may_hold(number) for number in range(len(self._nodes))]
         works = [
             self._node_set.tell(node, node.store.release, votes.release_at(number, release), until, *leaves)
-            if votes.may_hold(number)
+            if may_hold[number]
             else None
             for number, node in enumerate(self._nodes)
         ]
+        if may_hold.count(True) < self._quorum:  # the other nodes have refused to renew the lease: it is over
+            outcomes = [None if holds else Outcome.EXPIRED for holds in may_hold]
         await self._node_set.send_to_all(works, outcomes, lambda: outcomes.count(Outcome.RELEASED) >= self._quorum)
         for number, outcome in enumerate(outcomes):
             if outcome is Outcome.TAKEN_OVER and not votes.certain(number):  # the node may hold a larger token of ours
@@ -331,7 +352,7 @@ class QuorumStore:
     # -- renew ---------------------------------------------------------------------------------------------
 
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
-        """Renew leases on all nodes, and request a new vote from each node that has lost one."""
+        """Renew leases on all nodes. A renewal is a vote too: a node that does not know a lease may vote for it now."""
         known = [(renewal, self._vote_registry.valid(renewal.request_id, renewal.token)) for renewal in renewals]
         replies: Replies[list[RenewReply]] = [None] * len(self._nodes)
 
@@ -355,6 +376,8 @@ class QuorumStore:
         results: list[RenewReply] = []
         for place, (renewal, votes) in enumerate(known):
             kept = self._count(replies, place)
+            if votes is not None and await self._vote_again(votes, renewal.ttl, replies, place, until):
+                kept = max(kept, self._quorum)
             if kept >= self._quorum:
                 if votes is not None:
                     votes.ends_at = self._runtime.now() + seconds(renewal.ttl)
@@ -367,31 +390,29 @@ class QuorumStore:
                 results.append(Outcome.TAKEN_OVER if _some_taken(replies, place) else Outcome.EXPIRED)
             else:
                 raise self._node_set.unknown()
-        await self._heal(known, replies, until)
         return results
 
     def _count(self, replies: Sequence[list[RenewReply] | Exception | None], place: int) -> int:
         """Return how many nodes renewed a lease."""
         return sum(isinstance(reply, list) and reply[place] is None for reply in replies)
 
-    async def _heal(
-        self, known: Sequence[tuple[RenewRequest, Votes | None]], replies: Replies[list[RenewReply]], until: float
-    ) -> None:
-        """Request a new vote from each node that has lost its vote, or has come back."""
-        for place, (renewal, votes) in enumerate(known):
-            if votes is None or self._count(replies, place) < self._quorum:
-                continue
-            lacking = {
-                number for number, reply in enumerate(replies) if isinstance(reply, list) and reply[place] is not None
-            }
-            if lacking:
-                await self._vote_again(votes, renewal.ttl, lacking, until)
+    async def _vote_again(
+        self, votes: Votes, ttl: int, renewed: Replies[list[RenewReply]], place: int, until: float
+    ) -> bool:
+        """Request a vote from each node that replied and does not know the lease; return whether a majority has it.
 
-    async def _vote_again(self, votes: Votes, ttl: int, lacking: set[int], until: float) -> None:
-        """Request new votes from nodes that no longer know the lease, with the token of the lease.
+        Such a node has lost its vote, or has come back, or was not needed before. Its vote counts only with the token
+        of the lease: then the node has issued no larger token, so it took part in no later lease, and the lease was not
+        revoked there. A lease without a majority is lost, so no request is sent if the votes could not suffice.
 
         The ttl is that of the renewal: the lease may have been extended, and its next renewal is due by that ttl.
         """
+        lacking = {
+            number for number, reply in enumerate(renewed) if isinstance(reply, list) and reply[place] is not None
+        }
+        kept = self._count(renewed, place)
+        if not lacking or kept + len(lacking) < self._quorum:
+            return kept >= self._quorum
         request = replace(votes.request, ttl=ttl, proposal=votes.token - votes.request.span + 1, wait=False)
         replies: Replies[Reply] = [None] * len(self._nodes)
         works: list[Coroutine[Any, Any, Reply] | None] = [None] * len(self._nodes)
@@ -400,7 +421,11 @@ class QuorumStore:
             works[number] = self._node_set.of(node, node.store.acquire, replace(request, channel=node.channel), until)
             if works[number] is not None:
                 votes.replies[number] = None
-        await self._node_set.send_to_all(works, replies, lambda: False)
+
+        def counted() -> int:
+            return kept + sum(type(reply) is Granted and reply.token == votes.token for reply in replies)
+
+        await self._node_set.send_to_all(works, replies, lambda: kept < self._quorum <= counted())
         for number in lacking:
             reply = replies[number]
             if reply is not None:
@@ -408,6 +433,10 @@ class QuorumStore:
             if isinstance(reply, Granted):
                 votes.tokens[number] = reply.token
                 log.debug("the node %s has %r again", self._node_set.titles[number], votes.request.name)
+        if counted() < self._quorum:
+            await self._give_back(votes, until, lacking)
+            return False
+        return True
 
     # -- inspect and revoke --------------------------------------------------------------------------------
 

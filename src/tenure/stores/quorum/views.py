@@ -16,7 +16,9 @@ def view_of(name: str, views: Sequence[NameView], needed: int) -> NameView:
     shown.holders = majority([view.holders for view in views], needed)
     shown.waiters = majority([view.waiters for view in views], needed)
     shown.blocked_for = max(view.blocked_for for view in views)
-    shown.quarantined_for = sorted(view.quarantined_for for view in views)[needed - 1]
+    shown.quarantined_for, shown.quarantined_since = sorted(
+        (view.quarantined_for, view.quarantined_since) for view in views
+    )[needed - 1]
     return shown
 
 

@@ -3,16 +3,20 @@
 from functools import partial
 from urllib.parse import SplitResult
 
+from tenure.contracts.limits import MAX_TTL
 from tenure.contracts.store import StoreSource
 from tenure.errors import UsageError
-from tenure.stores.redis.servers.deployment import RedisDeployment
-from tenure.stores.redis.servers.options import deployment_of, deployment_of_client, rules_of
+from tenure.stores.redis.beside_redis_py import RedisStoreBesideRedisPy, capabilities_beside
+from tenure.stores.redis.deployment import RedisDeployment
+from tenure.stores.redis.options import deployment_of, deployment_of_client, rules_of
 from tenure.stores.redis.store import RedisStore, capabilities_of
 
 __all__ = ["redis_source"]
 
 
-def redis_source(client: object, *, guard: str = "observed", replicas: int = 0, max_ttl: float = 60.0) -> StoreSource:
+def redis_source(
+    client: object, *, guard: str = "observed", replicas: int = 0, max_ttl: float = MAX_TTL, also: str | None = None
+) -> StoreSource:
     """Return the source of stores on the servers of a redis-py client, sync or asyncio.
 
     The client is a Redis, one of Sentinel's `master_for`, or a RedisCluster. Its settings are used, except timeouts and
@@ -21,14 +25,18 @@ def redis_source(client: object, *, guard: str = "observed", replicas: int = 0, 
     Args:
         client: the client.
         guard: what a server that restarted or was promoted, and so may have forgotten grants, may grant before the
-            longest ttl in use has passed: "strict": nothing; "observed": nothing, if anybody can know of it;
+            longest lease that may exist has run out: "strict": nothing; "observed": nothing, if anybody can know of it;
             "uptime": nothing, as far as its uptime says so, for servers that are never promoted; "off": everything.
         replicas: how many replicas must have a grant before it counts.
-        max_ttl: the longest ttl in use, in seconds, for a server that has forgotten that, too.
+        max_ttl: the longest ttl that a lock may have, in seconds, and the least time for which such a server grants
+            nothing.
+        also: "redis-py", for locks that exclude those of redis-py's Lock of the same name, too, while programs change
+            from one to the other. Then there are locks only: no semaphores, multilocks in one step, or handles.
 
-    Raises UsageError if `client` is no such client, or a value is not valid.
+    Raises UsageError if `client` is no such client, if it connects by a `connection_class` of your own, or if a value
+    is not valid.
     """
-    return _source(deployment_of_client(client, rules_of(guard, replicas, max_ttl)))
+    return _source(deployment_of_client(client, rules_of(guard, replicas, max_ttl, also)))
 
 
 def redis_url_source(parts: SplitResult) -> StoreSource:
@@ -41,7 +49,9 @@ def redis_node_source(node: SplitResult | object) -> StoreSource:
     if isinstance(node, SplitResult):
         deployment = deployment_of(node, guard="uptime")
     else:
-        deployment = deployment_of_client(node, rules_of("uptime", 0, 60.0))
+        deployment = deployment_of_client(node, rules_of("uptime", 0, MAX_TTL))
+    if deployment.rules.also:
+        raise UsageError("a node of a quorum cannot have also=: redis-py's Lock knows of one server only.")
     if deployment.shape != "single" or deployment.rules.replicas:  # a promoted replica may forget a vote, however old
         raise UsageError("a node of a quorum must be one server, never a replica: no Sentinel, Cluster or replicas.")
     deployment.fan_out = True
@@ -50,4 +60,6 @@ def redis_node_source(node: SplitResult | object) -> StoreSource:
 
 def _source(deployment: RedisDeployment) -> StoreSource:
     able = capabilities_of(deployment.rules, clustered=deployment.shape == "cluster")
-    return StoreSource(deployment.title(), able, partial(RedisStore, deployment))
+    if not deployment.rules.also:
+        return StoreSource(deployment.title(), able, partial(RedisStore, deployment))
+    return StoreSource(deployment.title(), capabilities_beside(able), partial(RedisStoreBesideRedisPy, deployment))

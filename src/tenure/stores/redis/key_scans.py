@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from tenure.contracts.deadlines import seconds
 from tenure.contracts.messages import Page
 from tenure.contracts.runtime import Runtime
+from tenure.stores.redis import scripts
 from tenure.stores.redis.links.link import RedisAddress, Word
-from tenure.stores.redis.lua import scripts
 from tenure.stores.redis.names import MARKERS, marked_by, name_of, pattern, state_key
-from tenure.stores.redis.script_runner import ScriptRunner
-from tenure.stores.redis.servers.servers import START, RedisServers
+from tenure.stores.redis.servers import START, RedisServers, ScriptRunner
 
 PAGE = 250
 """For how many names one request finds out whether they are in use; few enough to delay other requests only briefly."""

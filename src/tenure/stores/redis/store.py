@@ -4,10 +4,14 @@ A script is atomic and uses the server's time. Every request is idempotent by it
 reply may be repeated. An error reply of the server says that nothing was done.
 """
 
+# ruff: noqa: D102 - the contracts say what these methods do
+
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from tenure.contracts.cells import Addition, Cell
 from tenure.contracts.deadlines import micros
+from tenure.contracts.findings import Finding, ignore_findings, judge
 from tenure.contracts.messages import (
     AcquireRequest,
     AdjustRequest,
@@ -18,7 +22,6 @@ from tenure.contracts.messages import (
     NotGranted,
     Notification,
     NotificationKind,
-    Page,
     ReleaseRequest,
     RenewReply,
     RenewRequest,
@@ -27,35 +30,37 @@ from tenure.contracts.messages import (
 )
 from tenure.contracts.runtime import Event, Runtime
 from tenure.contracts.store import Capabilities
+from tenure.doctor.redis import RULES
 from tenure.errors import OutcomeUnknown
 from tenure.outcome import Outcome
-from tenure.stores.redis.channels import RedisChannels
+from tenure.stores.redis import codec, scripts
+from tenure.stores.redis.codec import pack
+from tenure.stores.redis.deployment import NO_GUARD, Rules
+from tenure.stores.redis.examining import RedisExaminer
 from tenure.stores.redis.key_scans import KeyScans
 from tenure.stores.redis.links import wire
-from tenure.stores.redis.links.link import RedisHearing, RedisReply, Word
+from tenure.stores.redis.links.link import RedisAddress, RedisHearing, RedisReply, Word, Words
 from tenure.stores.redis.links.wire import RequestTemplate, number
-from tenure.stores.redis.lua import codec, scripts
-from tenure.stores.redis.lua.messagepack import pack
 from tenure.stores.redis.names import NODE, state_key
-from tenure.stores.redis.script_runner import ScriptRunner
-from tenure.stores.redis.servers.deployment import NO_GUARD, Rules
-from tenure.stores.redis.servers.servers import RedisServers, Wiring
+from tenure.stores.redis.servers import RedisChannels, RedisServers, ScriptRunner, Wiring
 
 MOST_TEMPLATES = 1000
 """How many templates of releases are kept. Each takes about a kilobyte."""
+
+AT_ONCE = 50
+"""How many leases one script renews, and how many waiters it shows: so few that the server is soon there for others."""
 
 
 class RedisStore:
     """One client's access to the locks in Redis."""
 
     def __init__(self, deployment: Wiring, runtime: Runtime) -> None:
-        """Prepare the store; nothing is connected yet."""
         rules = self._rules = deployment.rules
         self._replicas = rules.replicas
         self._process = ""
         self._channel = runtime.new_id()
         self._deliver: Callable[[Notification], None] = _ignore
-        hearing = RedisHearing(self._heard, self._missed, codec.is_for_waiter)
+        hearing = RedisHearing(self._heard, self._missed, codec.is_for_waiter, self._greeted)
         servers = self._servers = RedisServers(deployment, runtime, hearing)
         self._links = servers.links
         channels = self._channels = RedisChannels(runtime, servers, self._channel, self._missed)
@@ -69,7 +74,14 @@ class RedisStore:
         self._release_fields = codec.release_fields(rules.guard, self._bound, sharded=self._clustered)
         self._templates: dict[str, RequestTemplate] = {}
         """The templates of releases by name. Those of acquisitions are kept with the requests."""
-        self._scans = KeyScans(runtime, servers, self._runner, self._client_fields)
+        scans = KeyScans(runtime, servers, self._runner, self._client_fields)
+        self.names = scans.names
+        self.end_quarantine = scans.end_quarantine
+        self.on_findings: Callable[[Sequence[Finding]], None] = ignore_findings
+        self._examiner = RedisExaminer(runtime, servers, deployment)
+        self.examine = self._examiner.report
+        self._greeted_by: set[RedisAddress] = set()
+        """The servers whose greeting was looked at."""
 
     # -- life ----------------------------------------------------------------------------------------------
 
@@ -88,18 +100,15 @@ class RedisStore:
         return self._channel
 
     async def close(self) -> None:
-        """Disconnect."""
         self._deliver = _ignore
         await self._servers.close()
 
     def abandon(self) -> None:
-        """In a forked child: drop what was inherited."""
         self._servers.abandon()
 
     # -- operations ----------------------------------------------------------------------------------------
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
-        """Grant, queue or refuse the request."""
         if self._clustered and (request.wait or request.span > 1):
             taken = await self._take_or_listen(request, until)
             if taken is not None:
@@ -124,8 +133,8 @@ class RedisStore:
         args = codec.request_fields(request, self._rules.guard, self._bound, sharded=self._clustered), numbers
         answer = await self._runner.run(scripts.ACQUIRE, request.name, request.request_id, args, until)
         reply = codec.granted_or(answer.value, request)
-        if answer.acknowledged < self._replicas and isinstance(reply, Granted):
-            raise OutcomeUnknown(self._too_few(answer))
+        if isinstance(reply, Granted):
+            self._require_replicas(answer)
         return reply
 
     async def _take_or_listen(self, request: AcquireRequest, until: float) -> Reply | None:
@@ -145,7 +154,6 @@ class RedisStore:
         return None
 
     async def acquire_many(self, requests: Sequence[AcquireRequest], until: float) -> list[Reply]:
-        """Grant the requests in their order in one step, up to the first that cannot be granted. Not in a Cluster."""
         keys: list[Word] = [NODE]
         for each in requests:
             state = state_key(each.name)
@@ -160,12 +168,31 @@ class RedisStore:
         )
         answer = await self._runner.call(scripts.ACQUIRE_MANY, request.name, tuple(keys), args, until)
         replies = [codec.reply_of(each) for each in answer.value]
-        if answer.acknowledged < self._replicas and any(isinstance(each, Granted) for each in replies):
-            raise OutcomeUnknown(self._too_few(answer))
+        if any(isinstance(each, Granted) for each in replies):
+            self._require_replicas(answer)
         return replies
 
     async def release(self, release: ReleaseRequest, until: float) -> Outcome:
-        """Release the lease, and grant the name to the next waiter in the same step."""
+        template, request_id, numbers = self._packed_release(release)
+        value = await self._runner.run_request(template, release.name, request_id, numbers, until)
+        return codec.outcome_of(release, value)
+
+    def send_release(self, release: ReleaseRequest, until: float, told: Callable[[Outcome | None], None]) -> bool:
+        address = self._servers.topology.known
+        link = None if address is None else self._links.get(address)  # in a Cluster, no server is known for all names
+        if link is None:
+            return False
+
+        def heard(value: Any) -> None:  # noqa: ANN401 - as a script returns it
+            told(codec.outcome_of(release, value) if type(value) is int else None)
+
+        return link.send_request(*self._packed_release(release), until, heard)
+
+    def collect_replies(self) -> None:
+        for link in list(self._links.values()):
+            link.collect()
+
+    def _packed_release(self, release: ReleaseRequest) -> tuple[RequestTemplate, bytes, bytes]:
         numbers = codec.release_numbers(release.unsure, release.token, release.keep)
         runner, request_id = self._runner, release.request_id.encode()
         template = self._templates.get(release.name)
@@ -176,16 +203,15 @@ class RedisStore:
                 scripts.RELEASE, release.name, self._release_fields, len(numbers), len(request_id)
             )
             self._templates[release.name] = template
-        return codec.outcome_of(await runner.run_request(template, release.name, request_id, numbers, until))
+        return template, request_id, numbers
 
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
-        """Renew a batch of leases in one step; in a Cluster in one step per name."""
-        if not self._clustered:
-            return await self._renew(renewals, until)
         replies: list[RenewReply] = []
-        for renewal in renewals:
-            await self._channels.listen_for(renewal.name, until)  # only a lease that lasts should hear of a revocation
-            replies += await self._renew([renewal], until)
+        at_once = 1 if self._clustered else AT_ONCE
+        for first in range(0, len(renewals), at_once):
+            if self._clustered:  # only a lease that lasts should hear of a revocation
+                await self._channels.listen_for(renewals[first].name, until)
+            replies += await self._renew(renewals[first : first + at_once], until)
         return replies
 
     async def _renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
@@ -199,87 +225,86 @@ class RedisStore:
         fields = pack(self._publish, self._rules.guard, self._bound, channel, owner)
         args = (fields, pack([codec.renewal(each, owner) for each in renewals]))
         answer = await self._runner.call(scripts.RENEW, name, (self._runner.marker(name), *keys), args, until)
-        if answer.acknowledged < self._replicas:
-            raise OutcomeUnknown(self._too_few(answer))
+        self._require_replicas(answer)
         return [codec.renewed(renewal, each) for renewal, each in zip(renewals, answer.value, strict=True)]
 
     async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
-        """Change a lease without a gap."""
         numbers = number(adjust.token), number(adjust.weight), adjust.owner, number(adjust.raise_to)
-        args = (self._client_fields, adjust.request_id, *numbers)
+        further = adjust.successor, adjust.channel, number(adjust.ttl)
+        args = (self._client_fields, adjust.request_id, *numbers, *further)
         return codec.adjusted(
             (await self._runner.run(scripts.ADJUST, adjust.name, adjust.request_id, args, until)).value
         )
 
     async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
-        """Remove a waiter from the queue. If the name was granted to it meanwhile, the next waiter gets the name."""
         args = (self._client_fields, withdraw.request_id, b"1" if withdraw.unsure else b"0")
         return codec.not_granted_of(
             (await self._runner.run(scripts.WITHDRAW, withdraw.name, withdraw.request_id, args, until)).value
         )
 
     async def inspect(self, name: str, until: float) -> NameView:
-        """Return the state of one name."""
-        answer = await self._runner.run(scripts.INSPECT, name, "", (self._client_fields,), until)
-        self._process = answer.run_id.removeprefix(wire.DURABLE).partition(b"@")[0].decode()
-        return codec.view_of(name, answer.value)
+        pages: list[NameView] = []
+        after: Any = b"-inf"
+        while after:
+            args = self._client_fields, after, number(AT_ONCE)
+            answer = await self._runner.run(scripts.INSPECT, name, "", args, until)
+            pages.append(codec.view_of(name, answer.value))
+            after = answer.value[-1]
+            self._process = answer.run_id.removeprefix(wire.DURABLE).partition(b"@")[0].decode()
+        pages[0].waiters = [each for page in pages for each in page.waiters]
+        return pages[0]
 
     async def request_revocation(self, name: str, until: float) -> list[HolderView]:
-        """Send a revocation request to the holders of a name."""
         return codec.holders_of(
             (await self._runner.run(scripts.REQUEST_REVOCATION, name, "", (self._client_fields,), until)).value
         )
 
     async def resize(self, name: str, before: int, after: int, until: float) -> int:
-        """Change the capacity of a name."""
         args = (self._client_fields, number(before), number(after))
         return int((await self._runner.run(scripts.RESIZE, name, "", args, until)).value)
 
     async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
-        """Revoke the leases of a name, or only the lease with a token, and notify the holders."""
         args = (self._client_fields, number(token))
         return codec.holders_of((await self._runner.run(scripts.REVOKE, name, "", args, until)).value)
 
     async def read_cell(self, name: str, until: float) -> Cell:
-        """Return a cell."""
         return await self._cell(name, (b"", b"", b"0"), until)
 
     async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:
-        """Write a cell if it has this version."""
         return await self._cell(name, (number(version), value, number(-(-keep // 1000))), until)
 
-    async def _cell(self, name: str, args: tuple[Word, ...], until: float) -> Cell:
+    async def _cell(self, name: str, args: Words, until: float) -> Cell:
         keys = (self._runner.marker(name), f"{state_key(name)}:c")
         answer = await self._runner.call(scripts.CELL, name, keys, (self._client_fields, *args), until)
         version, value, now, written = answer.value
-        if written and answer.acknowledged < self._replicas:
-            raise OutcomeUnknown(self._too_few(answer))
+        if written:
+            self._require_replicas(answer)
         return Cell(bytes(value), int(version), int(now), bool(written))
 
     async def add_to_cell(self, name: str, addition: Addition, lane: str, number_: int, until: float) -> int | None:
-        """Make an addition in one script, which answers a repeated request as the first."""
         keys = (self._runner.marker(name), f"{state_key(name)}:c")
         reply = b"" if addition.reply is None else number(addition.reply)
         bounds = number(addition.least), number(addition.most)
         args = (self._client_fields, number(addition.by), *bounds, reply, lane, number(number_))
         answer = await self._runner.call(scripts.CELL_ADD, name, keys, args, until)
-        if answer.value is not None and answer.acknowledged < self._replicas:
-            raise OutcomeUnknown(self._too_few(answer))
-        return None if answer.value is None else int(answer.value)
+        if answer.value is None:
+            return None
+        self._require_replicas(answer)
+        return int(answer.value)
 
-    async def end_quarantine(self, until: float) -> float:
-        """End the quarantine of every node; in a Cluster that of every slot whose marker exists."""
-        return await self._scans.end_quarantine(until)
+    def _greeted(self, address: RedisAddress, replies: Sequence[Any]) -> None:
+        """Tell what is wrong with a server, as far as its greeting shows it."""
+        if address not in self._greeted_by:
+            self._greeted_by.add(address)
+            self.on_findings(judge(self._examiner.of_greeting(address, replies), RULES))
 
-    async def names(self, prefix: str, until: float, rest: object = None) -> Page:
-        """Return a page of the names in use, from some keys at one master."""
-        return await self._scans.names(prefix, until, rest)
-
-    def _too_few(self, answer: RedisReply) -> str:
-        return (
-            f"the server granted it, but only {answer.acknowledged} of {self._rules.replicas} replicas acknowledged it "
-            "in time, so the grant does not count; check the replicas, or require fewer with replicas="
-        )
+    def _require_replicas(self, answer: RedisReply) -> None:
+        """Raise OutcomeUnknown if too few replicas have what a script has granted."""
+        if answer.acknowledged < self._replicas:
+            raise OutcomeUnknown(
+                f"the server granted it, but only {answer.acknowledged} of {self._replicas} replicas acknowledged it "
+                "in time, so the grant does not count; check the replicas, or require fewer with replicas="
+            )
 
     # -- notifications -------------------------------------------------------------------------------------
 
@@ -307,6 +332,7 @@ def capabilities_of(rules: Rules, *, clustered: bool = False) -> Capabilities:
         pushes_count=rules.replicas == 0,
         barging=True,
         cells=True,
+        hands_over=True,
         max_ttl=float("inf") if rules.guard == NO_GUARD else rules.max_ttl,
         multi_acquire=not clustered,  # the names of a Cluster lie on several nodes
     )

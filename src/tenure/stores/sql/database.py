@@ -12,11 +12,20 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tenure.contracts.cells import Cell
-from tenure.contracts.messages import AcquireRequest, Notification, Queued, RenewRequest
+from tenure.contracts.messages import AcquireRequest, NotGranted, Notification, Queued, RenewRequest, WithdrawRequest
 from tenure.stores.sql.rows import SqlRow
 
 LOCKED_FOR = 1.0
 """For how many seconds at most a client that stands still keeps a row from the others."""
+
+NEW_FOR = 60_000_000
+"""For how long after it was not found a row may be made, in microseconds: less than the retention of rows."""
+
+REMOVED_FOR = 3_600_000_000
+"""For how long the row of a removed cell stays, in microseconds."""
+
+VERSIONS = 2**63
+"""Larger than the version of any row."""
 
 
 @dataclass(slots=True)
@@ -50,6 +59,8 @@ class SqlWrite:
     """By name: sent only if the row of the name is written."""
     atomic: bool = False
     """Whether to write all rows or none."""
+    queues: dict[str, str] = field(default_factory=dict[str, str])
+    """By name: the queue of the row that is replaced; it may be left out if it is empty."""
 
 
 class SqlDatabase(Protocol):
@@ -80,7 +91,14 @@ class SqlDatabase(Protocol):
         ...
 
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> frozenset[str]:
-        """Renew the leases in plain rows that last; return the ids of their requests."""
+        """Renew the leases in plain rows that last; return the ids of their requests.
+
+        A database that `queues` may renew those for which somebody waits, and notes in each request whether it is so.
+        """
+        ...
+
+    async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted | None:
+        """Remove a waiter from the queue of a lease that lasts; None: a step has to do that, as without `queues`."""
         ...
 
     async def read(self, names: Sequence[str], until: float) -> SqlSnapshot:
@@ -117,11 +135,15 @@ class SqlDatabase(Protocol):
         ...
 
     async def read_cell(self, name: str, until: float) -> Cell:
-        """Return a cell: contracts/cells.py."""
+        """Return a cell: contracts/cells.py. Begins a quarantine if the database may have forgotten grants."""
         ...
 
     async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:
-        """Write a cell if it has this version: contracts/cells.py."""
+        """Write a cell if it has this version: contracts/cells.py.
+
+        The version of a cell says in which quarantine it was read (`join_version`): a server that may have forgotten
+        what was written since then may have given the version of the row to something else, and writes nothing.
+        """
         ...
 
     async def sweep_cells(self, after: str, until: float) -> str:
@@ -140,3 +162,13 @@ class SqlDatabase(Protocol):
 
     def abandon(self) -> None:
         """In a forked child: drop what was inherited, without a word to the server."""
+
+
+def join_version(since: int, version: int) -> int:
+    """Return the version of a cell whose row has a version, read in the quarantine that began at `since`."""
+    return since * VERSIONS + version
+
+
+def split_version(version: int) -> tuple[int, int]:
+    """Return when the quarantine of a version began, and the version of the row."""
+    return divmod(version, VERSIONS)

@@ -6,8 +6,9 @@ them apart, so that one statement can add a waiter or hand the name over. All ot
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import islice
+from typing import cast
 
 from tenure.contracts.messages import AcquireRequest
 from tenure.stores import table_codec
@@ -47,11 +48,15 @@ class SqlRow:
     state: str = ""
     """The whole state of a row that is not plain, as JSON."""
     heads: str = ""
-    """The channels of the clients that wait first, separated by spaces."""
+    """The channels of the clients that wait first, separated by spaces; empty if `queue` has the waiters."""
     queue: str = ""
     """The waiters of a row that is plain but for them, as JSON; empty in all other rows."""
     waiting: int = 0
     """How many waiters are in `queue`."""
+
+
+COLUMNS: dict[str, type] = {each.name: cast("type", each.type) for each in fields(SqlRow)}
+"""The columns of a row, and their types."""
 
 
 def is_plain_request(request: AcquireRequest) -> bool:
@@ -62,6 +67,12 @@ def is_plain_request(request: AcquireRequest) -> bool:
 def pack_holder(channel: str, owner: str, *, notify_contended: bool) -> str:
     """Pack what is constant in the lease of the holder of a plain row."""
     return json.dumps((channel, owner, notify_contended), separators=(",", ":"))
+
+
+def owner_in(holder: str) -> str:
+    """Return the owner in what `pack_holder` has made."""
+    owner: str = json.loads(holder)[1]
+    return owner
 
 
 def state_of(row: SqlRow, floor: int) -> NameState:
@@ -99,12 +110,10 @@ def row_of(name: str, version: int, state: NameState, *, queues: bool = False) -
     With `queues`, waiters of a row that is plain but for them are kept apart.
     """
     row = SqlRow(name, version, state.counter, used_at=state.used_at, idle_after=state.idle_after())
-    if state.queue:
-        row.heads = heads_of(state.queue)
     if state.queue and queues and _has_plain_waiters(state):
         row.plain, row.queue, row.waiting = False, table_codec.dump_queue(state.queue), len(state.queue)
     elif state.queue or not _has_plain_holder(state):
-        row.plain, row.state = False, table_codec.dump(state)
+        row.plain, row.state, row.heads = False, table_codec.dump(state), heads_of(state.queue)
         return row
     row.last_released = state.last_released
     row.tombstones = json.dumps(state.tombstones) if state.tombstones else ""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tenure.contracts.deadlines import MICROS
+from tenure.contracts.findings import Finding, Report, ignore_findings
 from tenure.contracts.messages import (
     AcquireRequest,
     AdjustRequest,
@@ -31,15 +32,15 @@ from tenure.contracts.runtime import Runtime
 from tenure.contracts.store import Capabilities
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from tenure.outcome import Outcome
-from tenure.stores.sql.held_locks import HeldLock, HeldLocks
-from tenure.stores.sql.session_watch import SessionWatch
+from tenure.stores.sql.examining import AnyExaminer, examine
+from tenure.stores.sql.held_locks import HeldLock, HeldLocks, SessionWatch
 from tenure.stores.sql.sessions import (
+    AnyLocks,
+    AnySession,
     LockKey,
-    LockSession,
     LockTerms,
     SessionEndedError,
     SessionHolder,
-    SessionLocks,
     SessionView,
 )
 
@@ -55,12 +56,21 @@ GONE = "its session in the database has ended"
 class SessionLockStore:
     """One client's access to the session locks of a database."""
 
-    def __init__(self, title: str, runtime: Runtime, locks: SessionLocks, capabilities: Capabilities) -> None:
+    def __init__(
+        self,
+        title: str,
+        runtime: Runtime,
+        locks: AnyLocks,
+        capabilities: Capabilities,
+        examiner: AnyExaminer | None = None,
+    ) -> None:
         """Prepare; nothing is connected yet."""
         self.capabilities = capabilities
         self._title = title
         self._runtime = runtime
         self._locks = locks
+        self._examiner = examiner
+        self.on_findings: Callable[[Sequence[Finding]], None] = ignore_findings
         self._held = HeldLocks(runtime)
         self._watch = SessionWatch(runtime, self._held, locks)
         self._waiting = 0
@@ -69,6 +79,10 @@ class SessionLockStore:
     def identity(self) -> str:
         """Return the title, which names the database."""
         return self._title
+
+    async def examine(self, ttl: float, timeout: float) -> Report:
+        """Look at the settings of the server."""
+        return await examine(self._examiner, ttl, timeout)
 
     # -- life ----------------------------------------------------------------------------------------------
 
@@ -120,7 +134,7 @@ class SessionLockStore:
         """Raise NotImplementedError: a session holds one lock."""
         raise NotImplementedError
 
-    async def _take(self, until: float) -> LockSession:
+    async def _take(self, until: float) -> AnySession:
         try:
             return await self._locks.take(until)
         except StoreUnavailable as error:
@@ -137,9 +151,7 @@ class SessionLockStore:
             return 0.0
         return max(0.0, min(SLICE, (until - self._runtime.now()) / 2))
 
-    async def _lock(
-        self, session: LockSession, key: LockKey, request: AcquireRequest, wait: float, until: float
-    ) -> int:
+    async def _lock(self, session: AnySession, key: LockKey, request: AcquireRequest, wait: float, until: float) -> int:
         """Take the lock, or wait for it; a session on which that fails is closed, for it may hold the lock."""
         self._waiting += wait > 0
         try:

@@ -5,11 +5,18 @@ has sent nothing for a ttl. So a session lock is a lease: a statement renews it,
 cut off loses it. Nothing else is kept of a lock, and nothing of it after its end.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Protocol
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
+from tenure.contracts.runtime import Runtime
 from tenure.contracts.store import Capabilities
+from tenure.errors import StoreError
+from tenure.stores.sql.deployment import SqlDeployment
+from tenure.stores.sql.errors import SqlBroken, SqlServerError
+from tenure.stores.sql.link import LinkedConnection, SqlLink
 
 KEY_BITS = 63
 MARK_BITS = 31
@@ -24,6 +31,7 @@ CAPABILITIES = Capabilities(
     shows_waiters=False,
     tokens=False,
     records=False,
+    shows_renewals=False,
 )
 """What session locks can do, if a database can no more than that."""
 
@@ -95,81 +103,183 @@ class LockTerms:
     """For how many seconds to wait in the database."""
 
 
-class LockSession(Protocol):
-    """A session that holds one lock, or none. Used by one caller at a time.
+C = TypeVar("C", bound=LinkedConnection)
+D = TypeVar("D", bound=SqlDeployment)
+L = TypeVar("L", bound=SqlLink[Any, Any, Any])
+R = TypeVar("R")
 
-    Its operations raise SessionEndedError if the session is over, and StoreError for everything else.
+
+class LockSession(ABC, Generic[C, R]):
+    """A session on a connection of its own, that holds one lock, or none. Used by one caller at a time.
+
+    Its operations raise SessionEndedError if the session is over, and StoreError for everything else. `R` is what a
+    renewal brings.
     """
 
+    def __init__(self, locks: "AnyLocks", connection: C) -> None:
+        """Use a connection that was taken out of the pool."""
+        self.connection = connection
+        self._locks: Any = locks
+        self._ends_at = 0.0
+        """The local instant at which the server ends the session at the latest if it sends nothing."""
+        self._timeout = 0.0
+        """After how many silent seconds the server ends the session."""
+        self._renewal: Any = None
+        """The renewal whose reply is due."""
+
+    @abstractmethod
     async def lock(self, key: LockKey, terms: LockTerms, until: float) -> int:
         """Take a lock, or wait for it as the terms say; return its token, 0: it is taken.
 
         After any error the session must be closed: it may hold the lock.
         """
-        ...
 
     async def unlock(self, until: float) -> bool:
-        """Give the lock up; return whether the session held it. After any error the session must be closed."""
-        ...
+        """Give the lock up, after the reply to a renewal that is still due; return whether the session held it.
 
+        After any error the session must be closed.
+        """
+        if self._renewal is not None:
+            await self._finish(until)
+        if self.connection.is_stale():
+            raise SessionEndedError("the server closed its connection")
+        return await self._unlock(until)
+
+    @abstractmethod
     def begin_to_prolong(self, ttl: int) -> SessionEndedError | None:
         """Send a renewal of the lock for so many microseconds, unless the reply to an earlier one is due.
 
         Never shortens. Return why the session has ended; None: `end_prolonging` has the reply.
         """
-        ...
 
     async def end_prolonging(self, until: float) -> bool | SessionEndedError | None:
         """Wait for the reply to the renewal. Return whether the lock is held, or why the session has ended.
 
         None: the session did not answer in time, and may be asked again.
         """
-        ...
+        try:
+            return self._proves(await self._finish(until))
+        except SessionEndedError as error:
+            return error
+        except StoreError:
+            return None
 
     def has_ended(self) -> bool:
-        """Tell, without a request, whether the server has closed the connection."""
-        ...
+        """Tell, without a request, whether the server has closed the connection.
+
+        While a reply is due, a renewal looks for that.
+        """
+        return self._renewal is None and self.connection.is_stale()
+
+    @abstractmethod
+    async def _unlock(self, until: float) -> bool:
+        """Give the lock up."""
+
+    @abstractmethod
+    async def _receive(self, until: float) -> R:
+        """Wait for the reply that is due. Raises TimeoutError: then it stays due."""
+
+    @abstractmethod
+    def _proves(self, reply: R) -> bool:
+        """Tell whether the reply to a renewal proves that this session holds the lock."""
+
+    @abstractmethod
+    def _is_over(self, error: SqlServerError) -> bool:
+        """Tell whether the server has ended the session with an error reply."""
+
+    async def _finish(self, until: float) -> R:
+        """Wait for the reply that is due. It stays due if it does not come in time."""
+        try:
+            reply = await self._receive(until)
+        except TimeoutError as error:
+            raise self._locks.link.meaning(self.connection.place, SqlBroken("timed out")) from error
+        except (SqlServerError, SqlBroken) as error:
+            self._renewal = None
+            raise self._meaning(error) from error
+        self._renewal = None
+        self._ends_at = self._locks.now() + self._timeout
+        return reply
+
+    def _meaning(self, error: SqlServerError | SqlBroken) -> Exception:
+        locks: AnyLocks = self._locks
+        if isinstance(error, SqlServerError):
+            return SessionEndedError(str(error)) if self._is_over(error) else locks.explain(error)
+        if error.args == ("timed out",):
+            return cast("StoreError", locks.link.meaning(self.connection.place, error))
+        return SessionEndedError(str(error), during=True)
 
 
-class SessionLocks(Protocol):
+AnySession = LockSession[Any, Any]
+
+
+class SessionLocks(ABC, Generic[D, L]):
     """One client's access to the session locks of a database."""
 
-    most: int
-    """How many sessions there are at most."""
-    longest_ttl: int
+    longest_ttl: ClassVar[int]
     """The longest ttl after which the server ends a silent session, in microseconds. Longer leases are cut to it."""
     waits: bool
     """Whether a session can wait in the database for a fraction of a second. If not, waiters poll. Known once a session
     was taken."""
+    pooled: ClassVar[str]
+    """What it means that a session is another one than its connection's, as a sentence."""
+    no_right: ClassVar[str | int]
+    advice: ClassVar[str]
+    """The code of the reply to a role that lacks a right, and what to do then."""
 
+    def __init__(self, runtime: Runtime, deployment: D, make_link: Callable[[Runtime, D], L]) -> None:
+        """Prepare; nothing is connected yet."""
+        self.most = deployment.connections
+        """How many sessions there are at most."""
+        self.now = runtime.now
+        self.link = make_link(runtime, deployment)
+        self._runtime = runtime
+        self._deployment = deployment
+
+    @abstractmethod
     async def open(self, until: float) -> bool:
         """Connect; return whether tokens come from a sequence. Raises StoreError if the server or a pooler is unfit."""
-        ...
 
-    async def take(self, until: float) -> LockSession:
+    @abstractmethod
+    async def take(self, until: float) -> AnySession:
         """Return a session that holds no lock. Raises StoreUnavailable if none is free in time."""
-        ...
 
-    def put_back(self, session: LockSession) -> None:
-        """Let others use a session that holds no lock."""
-
-    def close_session(self, session: LockSession) -> None:
-        """End a session, and with it its lock as soon as the server notices. Idempotent."""
-
+    @abstractmethod
     async def look(self, key: LockKey, until: float) -> SessionView:
         """Return who holds a lock, and who waits for it."""
-        ...
 
+    @abstractmethod
     async def last_token(self, until: float) -> int:
         """Return the last token of the sequence; 0 without one."""
-        ...
 
+    @abstractmethod
     async def end_holder(self, key: LockKey, session: int, until: float) -> bool:
         """End another session if it holds the lock; return whether it did. Its token is not the last one any more."""
-        ...
+
+    def put_back(self, session: AnySession) -> None:
+        """Let others use a session that holds no lock."""
+        self.link.put_back(session.connection)
+
+    def close_session(self, session: AnySession) -> None:
+        """End a session, and with it its lock as soon as the server notices. Idempotent."""
+        self.link.discard(session.connection)
 
     async def close(self) -> None:
         """Disconnect: all locks end."""
+        await self.link.close()
 
     def abandon(self) -> None:
         """In a forked child: drop what was inherited."""
+        self.link.abandon()
+
+    def explain(self, error: SqlServerError) -> StoreError:
+        """Return what an error reply means to users."""
+        if error.code == self.no_right:
+            return StoreError(f"{self._deployment.title()} refuses: {error}; {self.advice}")
+        return self.link.to_store_error(self._deployment.title(), error)
+
+    def pooler_seen(self) -> StoreError:
+        """Return the error for a connection that leads to another session than before."""
+        return StoreError(f"{self._deployment.title()}: {self.pooled}")
+
+
+AnyLocks = SessionLocks[Any, Any]

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar, cast
 from weakref import WeakValueDictionary
 
+from tenure.contracts.messages import AcquireRequest, NotificationKind, Queued, Reply
 from tenure.contracts.runtime import Runtime
 from tenure.errors import OutcomeUnknown, StoreUnavailable
 from tenure.runtimes.single import SingleFlight
@@ -134,7 +135,7 @@ class SharedSteps:
             raise self._too_late(sent=False)
         carry_out = partial(self._carry_out, name, line, flight, mine, snapshot=snapshot, until=until)
         after = max(NEXT_AFTER, min(MULTIPLE * line.took, LONGEST))
-        over = await flight.fly(lambda: mine.flight is None, carry_out, min(until, now + after))
+        over = await flight.run(lambda: mine.flight is None, carry_out, min(until, now + after))
         if not over and mine.flight is None and line.flight is flight:
             line.flight = SingleFlight(self._runtime)
 
@@ -197,3 +198,39 @@ def _all_of(name: str, shares: Sequence[_Share[Any]]) -> Work:
         return [share.work(step) for share in shares]
 
     return work
+
+
+SHARE = 8
+"""A waiter that has waited for a while polls again after this part of it."""
+
+LONGEST_POLL = 250_000
+"""The longest time between two requests of a waiter that polls, in microseconds."""
+
+
+def acquire_by_polling(
+    step: Step, request: AcquireRequest, longest: int = LONGEST_POLL, *, refresh: bool = False
+) -> Reply:
+    """Take the step of an acquire request without a channel, to which no notification comes.
+
+    Its waiter polls the more rarely the longer it has waited, but not later than the lease may end that it waits for.
+    Most of its requests find everything as it was and write nothing; with `refresh`, this one writes that it lives.
+    """
+    before = step.state.queue.find(request.request_id)
+    fresh_until = before.fresh_until if before is not None else 0
+    reply = step.acquire(request)
+    waiter = step.state.queue.find(request.request_id)
+    if not isinstance(reply, Queued) or waiter is None:
+        return reply
+    usual = request.interval + request.interval * min(reply.place, 10) // 10
+    if reply.retry_in >= usual:  # else it is when the lease may end
+        reply.retry_in = min(max(usual, (step.now - waiter.joined_at) // SHARE), longest, max(_frees_in(step), usual))
+    if not refresh and fresh_until > step.now + request.waiter_ttl * 3 // 4:
+        waiter.fresh_until = fresh_until
+        if all(each.kind is NotificationKind.CONTENDED for each in step.notifications):
+            step.notifications.clear()
+    return reply
+
+
+def _frees_in(step: Step) -> int:
+    ends = [holder.expires_at for holder in step.state.holders]
+    return min(ends) - step.now if ends else 0

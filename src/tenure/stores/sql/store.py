@@ -10,13 +10,16 @@ the write. What one client does with one name at the same time it does in one st
 
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from tenure.contracts.cells import Cell
+from tenure.contracts.findings import Finding, Report, ignore_findings
 from tenure.contracts.messages import (
     AcquireRequest,
     Granted,
     NameView,
+    NotGranted,
     Notification,
     Page,
     Queued,
@@ -24,15 +27,16 @@ from tenure.contracts.messages import (
     RenewReply,
     RenewRequest,
     Reply,
+    WithdrawRequest,
 )
 from tenure.contracts.runtime import Runtime
 from tenure.contracts.store import Capabilities
 from tenure.errors import StoreError
 from tenure.outcome import Outcome
 from tenure.stores.sql.database import SqlDatabase, SqlSnapshot, SqlWrite
-from tenure.stores.sql.polling import acquire_by_polling
+from tenure.stores.sql.examining import AnyExaminer, examine
 from tenure.stores.sql.rows import SqlRow, is_plain_request, row_of, state_of
-from tenure.stores.sql.shared_steps import SharedSteps
+from tenure.stores.sql.shared_steps import SharedSteps, acquire_by_polling
 from tenure.stores.tabled import Steps, TabledStore
 from tenure.table.state import NameState
 from tenure.table.step import Step
@@ -54,12 +58,21 @@ SWEEP_ON = 1.0
 class SqlStore(TabledStore):
     """One client's access to the locks in a database."""
 
-    def __init__(self, title: str, runtime: Runtime, database: SqlDatabase, capabilities: Capabilities) -> None:
+    def __init__(
+        self,
+        title: str,
+        runtime: Runtime,
+        database: SqlDatabase,
+        capabilities: Capabilities,
+        examiner: AnyExaminer | None = None,
+    ) -> None:
         """Prepare; nothing is connected yet."""
         self.capabilities = capabilities
         self._title = title
         self._runtime = runtime
         self._database = database
+        self._examiner = examiner
+        self.on_findings: Callable[[Sequence[Finding]], None] = ignore_findings
         self._shared = SharedSteps(runtime, title, self._take_one)
         first = runtime.now() + SWEEP_ON * (1 + runtime.random())
         self._rows = _Sweep(runtime, database.sweep, first)
@@ -71,7 +84,14 @@ class SqlStore(TabledStore):
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
         """Connect, and listen to this client's channel."""
-        return await self._database.open(deliver, until)
+        channel = await self._database.open(deliver, until)
+        if self._examiner is not None:
+            self.on_findings(self._examiner.at_opening())
+        return channel
+
+    async def examine(self, ttl: float, timeout: float) -> Report:
+        """Look at the settings of the server."""
+        return await examine(self._examiner, ttl, timeout)
 
     async def close(self) -> None:
         """Disconnect."""
@@ -84,8 +104,13 @@ class SqlStore(TabledStore):
     # -- one statement -------------------------------------------------------------------------------------
 
     async def acquire(self, request: AcquireRequest, until: float) -> Reply:
-        """Grant a free name by one statement; else take a step. After a slow step a waiter pauses first."""
+        """Grant a free name by one statement; else take a step. After a slow step a waiter pauses first.
+
+        A database that `queues` hands over in less time than a waiter needs to be woken: there nobody is passed.
+        """
         snapshot = None
+        if request.fair_after and self._database.queues:
+            request = replace(request, fair_after=0)
         if request.wait:
             await self._shared.pause(request.name, until)
         if is_plain_request(request) and not self._shared.under_way(request.name):
@@ -126,6 +151,12 @@ class SqlStore(TabledStore):
     async def _renew_by_steps(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
         snapshot = await self._database.read(sorted({each.name for each in renewals}), until)
         return await self._take(snapshot, lambda steps: [steps.on(each.name).renew(each) for each in renewals], until)
+
+    async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
+        """Remove a waiter from a queue by one statement; else take a step."""
+        if (reply := await self._database.withdraw(withdraw, until)) is not None:
+            return reply
+        return await super().withdraw(withdraw, until)
 
     # -- steps ---------------------------------------------------------------------------------------------
 
@@ -231,7 +262,8 @@ def _run(snapshot: SqlSnapshot, work: Callable[[Steps], T], *, queues: bool) -> 
         row for name, step in steps.taken.items() if (row := _changed_row(rows[name], step, queues=queues)) is not None
     ]
     notifications = {name: step.notifications for name, step in steps.taken.items() if step.notifications}
-    return result, SqlWrite(snapshot.now, snapshot.quarantined_since, changed, notifications)
+    before = {each.name: queue for each in changed if (queue := rows[each.name].queue)}
+    return result, SqlWrite(snapshot.now, snapshot.quarantined_since, changed, notifications, queues=before)
 
 
 def _state_in(snapshot: SqlSnapshot, row: SqlRow) -> NameState:

@@ -55,7 +55,11 @@ RAISE_FLOOR = (
     "(SELECT counter FROM names WHERE idle_after < ? ORDER BY name LIMIT ?)))"
 )
 FETCH_CELL = "SELECT form, version, value FROM meta LEFT JOIN cells ON name = ?"
-WRITE_CELL = "REPLACE INTO cells (name, value) VALUES (?, ?)"
+WRITE_CELL = (
+    "REPLACE INTO cells (version, name, value) "
+    "SELECT max(?, coalesce(max(seq), 0) + 1), ?, ? FROM sqlite_sequence WHERE name = 'cells'"
+)
+"""The version is at least the clock: an old copy of the file does not count up to versions that it has not heard of."""
 REMOVE_CELL = "DELETE FROM cells WHERE name = ?"
 FORGET = "DELETE FROM names WHERE name IN (SELECT name FROM names WHERE idle_after < ? ORDER BY name LIMIT ?)"
 
@@ -192,7 +196,7 @@ class Database:
                 cell = self._fetch_cell(connection, name)
                 if cell.version == version:
                     if value:
-                        connection.execute(WRITE_CELL, (name, value))
+                        connection.execute(WRITE_CELL, (self._wall(), name, value))
                     else:
                         connection.execute(REMOVE_CELL, (name,))
                     cell = replace(self._fetch_cell(connection, name), written=True)

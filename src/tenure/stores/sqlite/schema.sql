@@ -22,7 +22,7 @@ CREATE TABLE names (
     state      TEXT NOT NULL
 ) WITHOUT ROWID;
 
--- Cells (contracts/cells.py). Each write takes a new version, which no row ever had.
+-- Cells (contracts/cells.py). Each write takes a larger version than any row ever had, and than the clock.
 CREATE TABLE cells (
     version INTEGER PRIMARY KEY AUTOINCREMENT,
     name    TEXT NOT NULL UNIQUE,

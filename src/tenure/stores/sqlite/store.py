@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from tenure.contracts.cells import Cell
+from tenure.contracts.findings import Finding, Report, ignore_findings
 from tenure.contracts.messages import NameView, Notification, Page
 from tenure.contracts.runtime import Runtime
 from tenure.contracts.store import Capabilities, StoreSource
+from tenure.doctor.lock_file import RULES
 from tenure.errors import StoreUnavailable
 from tenure.posix import require_posix
 from tenure.runtimes import clocks
@@ -20,6 +22,7 @@ from tenure.stores.sqlite import machine
 from tenure.stores.sqlite.channel import SqliteChannel
 from tenure.stores.sqlite.database import Database
 from tenure.stores.sqlite.errors import LockedError
+from tenure.stores.sqlite.examining import facts_of
 from tenure.stores.tabled import Steps, TabledStore
 from tenure.table.step import Step
 
@@ -37,7 +40,14 @@ class SqliteStore(TabledStore):
     """One client's access to a lock file."""
 
     capabilities = Capabilities(
-        min_ttl=0.05, queue=True, weights=True, local=True, multi_acquire=True, barging=True, cells=True
+        min_ttl=0.05,
+        queue=True,
+        weights=True,
+        local=True,
+        multi_acquire=True,
+        barging=True,
+        cells=True,
+        hands_over=True,
     )
 
     def __init__(
@@ -49,6 +59,8 @@ class SqliteStore(TabledStore):
     ) -> None:
         """Create a store on the lock file at `path`. Opening it creates the file if there is none."""
         self._title = f"sqlite://{path}"
+        self._path = path
+        self.on_findings: Callable[[Sequence[Finding]], None] = ignore_findings
         self._runtime = runtime
         self._channel = SqliteChannel(path.with_name(path.name + ".channel"), f"{os.getpid()}-{runtime.new_id()[16:]}")
         self._database = Database(path, clock or machine.BootClock(), wall, self._channel.listening)
@@ -61,6 +73,12 @@ class SqliteStore(TabledStore):
         """Open the lock file, then the notification channel; return the address of the channel."""
         await self._unlocked(self._database.open, until)
         return self._channel.open(self._runtime, deliver)
+
+    async def examine(self, ttl: float, timeout: float) -> Report:  # noqa: ARG002 - nothing waits, nothing depends on the ttl
+        """Look at the file system, whether or not the file is there."""
+        report = Report("")
+        report.add(facts_of(self._path), RULES)
+        return report
 
     async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:
         """Run `work` on one name in one transaction, then send the notifications of the step."""

@@ -30,7 +30,6 @@ class ZooKeeperCells:
     """One client's access to the cells."""
 
     def __init__(self, nodes: ZooKeeperNodes, session: ZooKeeperSession, now: Callable[[], float]) -> None:
-        """Use the nodes of a session."""
         self._root = f"{nodes.root}/{names.CELLS}"
         self._nodes = nodes
         self._session = session

@@ -38,7 +38,6 @@ class ZooKeeperChannel:
     """The channel of a client's current session."""
 
     def __init__(self, client: KazooClient, root: str, deliver: Callable[[str], None]) -> None:
-        """Prepare the channel; nothing is sent yet."""
         self.session = 0
         """The session for which the channel was created."""
         self.on_ready: Callable[[], None] = lambda: None

@@ -1,49 +1,69 @@
 """The directory in ZooKeeper: the requests of each operation, and the meaning of the replies.
 
 A name is a node, and an entry is a child of it, which belongs to a client's session or outlives it. The change that
-created an entry is its position. A request that goes through the leader proves that the session lives (`proofs.py`). So
-each listing follows a sync or the creation of an entry, in the same round trip.
+created an entry is its position. A request that goes through the leader proves that the session lives (`session.py`).
+So each listing follows a sync or the creation of an entry, in the same round trip.
 """
 
 import contextlib
-from collections.abc import Sequence
 
-from tenure.contracts.messages import Page
+from tenure.contracts.findings import Finding, Report
 from tenure.contracts.runtime import Runtime
 from tenure.errors import StoreError
-from tenure.stores.ordered import Detail, Entry, Listing, Record, Watcher
+from tenure.stores.ordered import Watcher
 from tenure.stores.zookeeper.cells import ZooKeeperCells
-from tenure.stores.zookeeper.changing import ZooKeeperChanges
-from tenure.stores.zookeeper.clock import Clock
-from tenure.stores.zookeeper.details import ZooKeeperDetails
-from tenure.stores.zookeeper.joined import JoinedContenders
-from tenure.stores.zookeeper.joining import ZooKeeperJoins
-from tenure.stores.zookeeper.node_watches import NodeWatches
-from tenure.stores.zookeeper.nodes import ZooKeeperNodes
+from tenure.stores.zookeeper.changing import ZooKeeperChanges, ZooKeeperJoins
+from tenure.stores.zookeeper.channel import path_of, read_box, write_box
+from tenure.stores.zookeeper.errors import Code
+from tenure.stores.zookeeper.examining import ZooKeeperExaminer
+from tenure.stores.zookeeper.nodes import Clock, ZooKeeperNodes
 from tenure.stores.zookeeper.options import ZooKeeperAccess
-from tenure.stores.zookeeper.reading import ZooKeeperReader
-from tenure.stores.zookeeper.sending import send_message
+from tenure.stores.zookeeper.reading import JoinedContenders, ZooKeeperDetails, ZooKeeperReader
 from tenure.stores.zookeeper.session import ZooKeeperSession
-from tenure.stores.zookeeper.watch_registry import WatchRegistry
+from tenure.stores.zookeeper.watches import NodeWatches, WatchRegistry
 
 
 class ZooKeeperDirectory:
     """One client's session in ZooKeeper, and its view of all entries."""
 
     def __init__(self, runtime: Runtime, access: ZooKeeperAccess) -> None:
-        """Prepare the directory; nothing is connected yet."""
+        """Prepare the directory; nothing is connected yet.
+
+        The operations on entries are bound methods of the parts, so that no operation costs a further Python call.
+        """
         self._now = now = runtime.now
         self._watch_registry = WatchRegistry(runtime.mutex())
         self._joined = joined = JoinedContenders()
         self._session = session = ZooKeeperSession(runtime, access, self._ended)
         clock = Clock(now)
         self._nodes = nodes = ZooKeeperNodes(session, access, clock, now)
-        self._reader = reader = ZooKeeperReader(session, nodes, joined)
-        self._joins = ZooKeeperJoins(session, nodes, reader, joined, clock=clock, now=now, title=access.title)
-        self._changes = ZooKeeperChanges(session, nodes, joined, access, now)
-        self._details = ZooKeeperDetails(nodes, clock)
+        self._examiner = ZooKeeperExaminer(runtime, access, session, nodes)
+        reader = ZooKeeperReader(session, nodes, joined)
+        joins = ZooKeeperJoins(session, nodes, reader, joined, clock=clock, now=now, title=access.title)
+        changes = ZooKeeperChanges(session, nodes, joined, access, now)
+        details = ZooKeeperDetails(nodes, clock)
         self.cells = ZooKeeperCells(nodes, session, now)
-        self._node_watches = NodeWatches(runtime, nodes, self._watch_registry, session.woken)
+        self.join = joins.join
+        self.withdraw_join = joins.withdraw_join
+        self.change = changes.change
+        self.rewrite = changes.rewrite
+        self.pass_over = changes.pass_over
+        self.stir = changes.stir
+        self.look = reader.look
+        self.look_at_all = reader.look_at_all
+        self.check = reader.check
+        self.names = reader.names
+        self.details = details.details
+        self.remains = details.remains
+        self.watch = NodeWatches(runtime, nodes, self._watch_registry, session.woken).watch
+
+    def at_opening(self) -> list[Finding]:
+        """Return what is wrong with the settings, as far as beginning the session has shown it."""
+        return self._examiner.at_opening()
+
+    async def examine(self, ttl: float, timeout: float) -> Report:
+        """Look at the settings of the ensemble."""
+        return await self._examiner.report(ttl, timeout)
 
     # -- the session -----------------------------------------------------------------------------------------
 
@@ -56,6 +76,11 @@ class ZooKeeperDirectory:
     def proved_at(self) -> float:
         """The local instant at which this session's last proof was requested; minus infinity without a proof."""
         return self._session.proved_at
+
+    @property
+    def lasts(self) -> float:
+        """For how many seconds the servers keep the entries of a client that has died."""
+        return self._session.lasts
 
     def session(self) -> str:
         """Return the id of the session; "" if there is none."""
@@ -89,62 +114,15 @@ class ZooKeeperDirectory:
         self._joined.clear()
         self._watch_registry.clear()
 
-    # -- changes ---------------------------------------------------------------------------------------------
-
-    async def join(self, name: str, record: Record, until: float) -> tuple[Entry, Listing]:
-        """Add a contender, or find the one that an earlier join added; return its entry and a listing with it."""
-        return await self._joins.join(name, record, until)
-
-    async def withdraw_join(self, name: str, request_id: str, entry: Entry | None, until: float) -> bool:
-        """Remove the contender of a request."""
-        return await self._joins.withdraw_join(name, request_id, entry, until)
-
-    async def change(
-        self, name: str, remove: Sequence[Entry], add: Sequence[Record], until: float, beside: Entry | None = None
-    ) -> bool:
-        """Remove and add entries in one transaction; return False if an entry of `remove`, or `beside`, was gone."""
-        return await self._changes.change(name, remove, add, until, beside)
-
-    async def rewrite(self, name: str, entry: Entry, text: str, until: float) -> bool:
-        """Write a new text into an entry, and keep the rest of its data."""
-        return await self._changes.rewrite(name, entry, text, until)
-
-    async def stir(self, name: str, entries: Sequence[Entry], until: float) -> None:
-        """Wake the watchers of entries."""
-        await self._changes.stir(name, entries, until)
-
-    # -- reads -----------------------------------------------------------------------------------------------
-
-    async def look(self, name: str, until: float) -> Listing:
-        """List the entries of a name, after the server has caught up with the leader."""
-        return await self._reader.look(name, until)
-
-    async def look_at_all(self, names: Sequence[str], until: float) -> list[Listing]:
-        """List the entries of several names, each after the server has caught up with the leader."""
-        return await self._reader.look_at_all(names, until)
-
-    async def check(self, entries: Sequence[tuple[str, Entry]], until: float) -> list[bool]:
-        """Return for each entry whether it exists in this session, after the server has caught up with the leader."""
-        return await self._reader.check(entries, until)
-
-    async def names(self, prefix: str, until: float, rest: object = None) -> Page:
-        """Return a page of the names below the root whose nodes have entries, sorted."""
-        return await self._reader.names(prefix, until, rest)
-
-    async def details(self, name: str, entries: Sequence[Entry], until: float) -> list[Detail | None]:
-        """Return the details of entries, read from their nodes."""
-        return await self._details.details(name, entries, until)
-
-    async def remains(self, name: str, entry: Entry, until: float) -> float:
-        """Return how long a PLACEHOLDER or BLOCK counts, by the ensemble's time; remove it if its time is over."""
-        return await self._details.remains(name, entry, until)
-
-    # -- events ----------------------------------------------------------------------------------------------
-
-    async def watch(self, name: str, request_id: str, entries: Sequence[Entry], until: float) -> bool:
-        """Set a watch on each node, and check whether the node has changed since it was listed."""
-        return await self._node_watches.watch(name, request_id, entries, until)
+    # -- messages ------------------------------------------------------------------------------------------
 
     async def tell(self, session: str, message: str, until: float) -> None:
-        """Append a message to the channel of a session."""
-        await send_message(self._nodes, session, message, until)
+        """Append a message to the data of a session's channel."""
+        path = path_of(self._nodes.root, session)
+        while (found := await self._nodes.get(path, until)) is not None:
+            data, stat = found
+            count, messages = read_box(data)
+            written = await self._nodes.set(path, write_box(count, [*messages, message]), stat.version, until)
+            if written is not Code.BAD_VERSION:
+                return
+            self._nodes.in_time(until)

@@ -14,11 +14,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tenure.contracts.runtime import Runtime
+from tenure.reentry import start_thread
 from tenure.runtimes.threads import ThreadFlag
-from tenure.stores.zookeeper.attempts import CONNECTED, Attempts, Host, failure_of
 from tenure.stores.zookeeper.library import Result, make_result
 from tenure.stores.zookeeper.options import ZooKeeperAccess
-from tenure.stores.zookeeper.sockets import Reminder, SlowError, ZooKeeperConnection, shut_down
+from tenure.stores.zookeeper.sockets import (
+    CONNECTED,
+    Attempts,
+    Host,
+    Reminder,
+    SlowError,
+    ZooKeeperConnection,
+    failure_of,
+    shut_down,
+)
 from tenure.transport.polling import READABLE, WRITABLE, Poll, new_poll
 
 CONNECT = 5.0
@@ -121,9 +130,7 @@ class Handler:
             with contextlib.suppress(Exception):  # the logger has kept it
                 func(*args, **options)
 
-        thread = threading.Thread(target=run, name="tenure-zookeeper", daemon=True)
-        thread.start()
-        return thread
+        return start_thread(run, "zookeeper")
 
     def dispatch_callback(self, callback: Any) -> None:  # noqa: ANN401 - kazoo's
         """Call a watch."""

@@ -129,7 +129,6 @@ class ZooKeeperLink:
     """A client of kazoo for a runtime."""
 
     def __init__(self, runtime: Runtime, access: ZooKeeperAccess, hearing: ZooKeeperHearing) -> None:
-        """Prepare the link; nothing is connected yet."""
         self._runtime = runtime
         self._access = access
         self._hearing = hearing
@@ -140,6 +139,10 @@ class ZooKeeperLink:
         self._silence = min(SILENCE, max(HICCUP, access.options["timeout"] / 8))
         self._requested_at = float("-inf")
         """The instant since which a reply of the server is due, if the server has sent nothing since."""
+        self._timeout = float(access.options["timeout"])
+        """The timeout of the session, in seconds."""
+        self._connected_at = runtime.now()
+        """The last instant at which a session had a connection, as far as this class knows."""
         self._drops = 0
         """How often the connection was lost, as far as this class knows."""
         self._client: KazooClient | None = None
@@ -155,6 +158,7 @@ class ZooKeeperLink:
         Raises StoreError if that takes longer than `until`, or if all servers were tried meanwhile and refused.
         """
         while True:
+            self._replace_outdated()
             client, drops = self._begin(), self._drops
             came = await self._await(self._up, client, until)
             if self._error is not None:
@@ -295,6 +299,25 @@ class ZooKeeperLink:
             raise
         return client
 
+    def _replace_outdated(self) -> None:
+        """Drop a client that no server accepts although its session is over.
+
+        Servers that have lost their data turn a client away, for ever, if it has seen a later change than theirs. A
+        client that has seen nothing is not turned away.
+        """
+        client, handler = self._client, self._handler
+        if client is None or handler is None or client.connected or not client.last_zxid:
+            return
+        if self._runtime.now() < self._connected_at + self._timeout or not handler.attempts.turned_away():
+            return
+        log.warning(
+            "%s has turned this client away for longer than a session lasts, as servers do that lost their data: it "
+            "begins anew",
+            self._access.title,
+        )
+        self._drop(client)
+        self._post(self._end_session)
+
     def _refuse_if_closed(self) -> None:
         if self._closed:
             raise StoreUnavailable(f"the connection to {self._access.title} is closed; create a new client")
@@ -335,6 +358,7 @@ class ZooKeeperLink:
         """Record that there is a connection and that the session's channel exists."""
         if client is not self._client or self._closed:
             return
+        self._timeout = timeout
         if session == self.session:
             self._hearing.resumed(opened_at)
         else:
@@ -353,6 +377,7 @@ class ZooKeeperLink:
             with self._mutex:
                 self._drops += 1
                 self._up.clear()
+            self._connected_at = self._runtime.now()
             self._hearing.suspended()
 
     def _ended(self, client: KazooClient, state: str, error: BaseException | None) -> None:
@@ -383,16 +408,18 @@ class ZooKeeperLink:
         self._error = error
         self._drop()
 
-    def _drop(self) -> None:
-        """Drop a client. The next request creates another."""
-        stuck = self._take()
+    def _drop(self, client: KazooClient | None = None) -> None:
+        """Drop the client, or only this client. The next request creates another."""
+        stuck = self._take(client)
         self._up.set()
         if stuck is not None:
             threading.Thread(target=_stop, args=stuck, name="tenure-zookeeper-close", daemon=True).start()
 
-    def _take(self) -> tuple[KazooClient, Handler] | None:
+    def _take(self, only: KazooClient | None = None) -> tuple[KazooClient, Handler] | None:
         with self._mutex:
             client, handler = self._client, self._handler
+            if only not in {None, client}:
+                return None
             self._client = self._handler = None
             self._drops += 1  # later events of this connection say nothing of the next one
             return None if client is None or handler is None else (client, handler)

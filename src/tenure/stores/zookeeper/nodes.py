@@ -1,4 +1,8 @@
-"""The nodes of names and entries: their paths, and the requests that several operations need."""
+"""The nodes of names and entries: their paths, and the requests that several operations need.
+
+ZooKeeper tells its time only in the nodes that it writes. From then on the local clock continues, a little slower, so
+that the estimate is never ahead of the ensemble's time.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -8,12 +12,45 @@ from tenure.contracts import forms
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.stores.ordered import Entry
 from tenure.stores.zookeeper import names
-from tenure.stores.zookeeper.clock import Clock
 from tenure.stores.zookeeper.errors import Code
 from tenure.stores.zookeeper.library import KazooClient, Result, Stat
 from tenure.stores.zookeeper.names import node_of
 from tenure.stores.zookeeper.options import ZooKeeperAccess
 from tenure.stores.zookeeper.session import ZooKeeperSession
+
+PACE = 0.99
+"""The rate of the local clock in the estimate; it is certainly slower than the ensemble's clock."""
+
+FRESH = 5.0
+"""How many seconds after a write the estimate is exact enough."""
+
+
+class Clock:
+    """The earliest time that the ensemble may have."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._ahead = float("-inf")
+        """The ensemble's time minus `PACE` times the local time: the largest difference seen so far."""
+        self._written_at = float("-inf")
+
+    def see(self, stat: Stat) -> None:
+        """Learn from the times of a node: they are not in the future."""
+        self._ahead = max(self._ahead, max(stat.ctime, stat.mtime) / 1000 - self._now() * PACE)
+
+    def wrote(self, stat: Stat) -> None:
+        """Learn from the times of a node that this client has just written."""
+        self.see(stat)
+        self._written_at = self._now()
+
+    def is_fresh(self) -> bool:
+        """Return whether the estimate is exact enough."""
+        return self._now() - self._written_at < FRESH
+
+    def since(self, milliseconds: int) -> float:
+        """Return how many seconds have certainly passed since an instant of the ensemble."""
+        return max(0.0, self._ahead + self._now() * PACE - milliseconds / 1000)
+
 
 UNUSED = 60.0
 """After how many seconds without use the empty node of a name that this client used is removed."""

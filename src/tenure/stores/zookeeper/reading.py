@@ -1,18 +1,106 @@
-"""The reads: the entries of a name, the names in use, and whether entries exist."""
+"""The reads: the names in use, the entries of a name, their details, and the ends of timed entries."""
 
+import contextlib
 from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
 from tenure.contracts.messages import Page
-from tenure.stores.ordered import Entry, Kind, Listing
+from tenure.errors import StoreError
+from tenure.stores.ordered import Detail, Entry, Kind, Listing
 from tenure.stores.zookeeper import names
 from tenure.stores.zookeeper.errors import Code
-from tenure.stores.zookeeper.joined import JoinedContenders
 from tenure.stores.zookeeper.library import KazooClient, Result, Stat
 from tenure.stores.zookeeper.names import OURS
-from tenure.stores.zookeeper.nodes import MANY, ZooKeeperNodes
+from tenure.stores.zookeeper.nodes import MANY, Clock, ZooKeeperNodes
 from tenure.stores.zookeeper.session import ZooKeeperSession
+
+
+class JoinedContenders:
+    """Maps names and requests to the entries of this session's joins."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[str, str], Entry | None] = {}
+        """The entry is None if a join got no reply."""
+
+    def send(self, name: str, request_id: str) -> None:
+        """Record that a join is sent: from now on the store may have a contender of the request."""
+        self._entries[name, request_id] = None
+
+    def add(self, name: str, request_id: str, entry: Entry) -> None:
+        """Record the entry of a request's contender."""
+        self._entries[name, request_id] = entry
+
+    def forget(self, name: str, request_id: str) -> None:
+        """Record that the store has no contender of the request."""
+        self._entries.pop((name, request_id), None)
+
+    def clear(self) -> None:
+        """Forget all contenders, because their session has ended."""
+        self._entries.clear()
+
+    def may_have(self, name: str, request_id: str) -> bool:
+        """Return whether the store may have a contender of the request."""
+        return (name, request_id) in self._entries
+
+    def entry_of(self, name: str, request_id: str) -> Entry | None:
+        """Return the entry of a request's contender; None if no reply told it."""
+        return self._entries.get((name, request_id))
+
+
+class ZooKeeperDetails:
+    """Reads the data of entries, and tells how much time has passed since they were written."""
+
+    def __init__(self, nodes: ZooKeeperNodes, clock: Clock) -> None:
+        """Read the nodes; `clock` estimates the ensemble's time."""
+        self._nodes = nodes
+        self._clock = clock
+
+    async def details(self, name: str, entries: Sequence[Entry], until: float) -> list[Detail | None]:
+        """Return the details of entries, read from their nodes."""
+        if not self._clock.is_fresh():
+            with contextlib.suppress(StoreError):  # a login that may only read gets less exact ages
+                await self._look_at_the_clock(until)
+        paths = [self._nodes.path_of(name, entry) for entry in entries]
+        found = await self._nodes.each(until, paths, lambda client, path: client.get_async(path), writes=False)
+        return [None if isinstance(each, Code) else self._detail(*each) for each in found]
+
+    def _detail(self, data: bytes, stat: Stat) -> Detail:
+        self._clock.see(stat)
+        session = names.session_name(stat.ephemeralOwner)
+        return Detail(names.read_data(data)[2], stat.czxid, self._clock.since(stat.ctime), session)
+
+    async def remains(self, name: str, entry: Entry, until: float) -> float:
+        """Return how long a PLACEHOLDER or BLOCK counts, by the ensemble's time; remove it if its time is over."""
+        path = self._nodes.path_of(name, entry)
+        while True:
+            found = await self._nodes.get(path, until)
+            if found is None:
+                return 0.0
+            data, stat = found
+            counts_for, began, text = names.read_data(data)
+            if entry.kind is Kind.BLOCK and not began:
+                written = await self._nodes.set(
+                    path, names.write_data(counts_for, text, began=True), stat.version, until
+                )
+                if isinstance(written, Code):  # another client was faster
+                    self._nodes.in_time(until)
+                    continue
+                stat = written
+            self._clock.see(stat)
+            if not self._clock.is_fresh():
+                await self._look_at_the_clock(until)
+            left = counts_for - self._clock.since(stat.mtime if entry.kind is Kind.BLOCK else stat.ctime)
+            if left <= 0.0:
+                await self._nodes.delete(name, [entry], until)
+            return max(0.0, left)
+
+    async def _look_at_the_clock(self, until: float) -> None:
+        """Write the root node, because the reply tells the ensemble's time."""
+        written = await self._nodes.set(self._nodes.root, b"", -1, until)
+        if isinstance(written, Code):
+            await self._nodes.make(self._nodes.root, until)
+
 
 PAGE = MANY
 """How many nodes a page of names checks for entries, at most."""

@@ -4,18 +4,32 @@ A link that waits for replicas has a second connection: a WAIT delays every late
 release or a renewal must not wait for it.
 """
 
+# ruff: noqa: D102 - the contracts say what these methods do
+
 import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tenure.contracts.runtime import Event
+from tenure.errors import OutcomeUnknown, StoreError
 from tenure.runtimes.aio import AsyncioRuntime
 from tenure.stores.redis.links import wire
-from tenure.stores.redis.links.access import RedisAccess
-from tenure.stores.redis.links.aio_channel import ChannelLine
 from tenure.stores.redis.links.aio_line import RedisLine
-from tenure.stores.redis.links.aio_pipeline import NotSentError, SilenceLimits
-from tenure.stores.redis.links.link import PackedCall, RedisAddress, RedisHearing, RedisReply, ReplyError, Word
-from tenure.stores.redis.lua.scripts import Script
+from tenure.stores.redis.links.aio_pipeline import NotSentError, Pipeline, SilenceLimits
+from tenure.stores.redis.links.link import (
+    PackedCall,
+    RedisAccess,
+    RedisAddress,
+    RedisHearing,
+    RedisReply,
+    ReplyError,
+    Word,
+    Words,
+)
+from tenure.stores.redis.scripts import Script
 
 ASKING = wire.command(b"ASKING")
 
@@ -45,8 +59,7 @@ class RedisAsyncLink:
         )
         self._waiting_line = RedisLine(runtime, access, address, self.silence, identify=identify)
 
-    async def run(self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float) -> RedisReply:
-        """Run a script with `args` and the run id."""
+    async def run(self, script: Script, keys: Words, args: Words, until: float) -> RedisReply:
         return await self._run(self._line, script, keys, args, until)
 
     async def run_request(self, template: PackedCall, request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401 - whatever the script returns
@@ -64,24 +77,35 @@ class RedisAsyncLink:
         keys, args = template.words(request_id, numbers)
         return (await self._run(self._line, template.script, keys, args, until)).value
 
-    async def run_replicated(
-        self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float, replicas: int
-    ) -> RedisReply:
+    def send_request(
+        self, template: PackedCall, request_id: bytes, numbers: bytes, until: float, told: Callable[[Any], None]
+    ) -> bool:
+        pipe = self._line.pipe
+        if pipe is None or pipe.clogged:
+            return False
+        try:
+            reply = pipe.request(template.packed(request_id, numbers, pipe.run_id), until)
+        except NotSentError:
+            return False
+        reply.add_done_callback(partial(_tell, told))
+        return True
+
+    def collect(self) -> None:
+        """Do nothing: the event loop takes all replies."""
+
+    async def run_replicated(self, script: Script, keys: Words, args: Words, until: float, replicas: int) -> RedisReply:
         """Run a script, and count the replicas that have it. The requests of one turn of the loop share a WAIT."""
         return await self._run(self._waiting_line, script, keys, args, until, replicas=replicas)
 
-    async def run_after_asking(
-        self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float
-    ) -> RedisReply:
-        """Run a script right after an ASKING."""
+    async def run_after_asking(self, script: Script, keys: Words, args: Words, until: float) -> RedisReply:
         return await self._run(self._line, script, keys, args, until, asking=True)
 
     async def _run(
         self,
         line: RedisLine,
         script: Script,
-        keys: tuple[Word, ...],
-        args: tuple[Word, ...],
+        keys: Words,
+        args: Words,
         until: float,
         *,
         replicas: int = 0,
@@ -114,7 +138,6 @@ class RedisAsyncLink:
         return int(count)
 
     async def command(self, *words: Word, until: float) -> Any:  # noqa: ANN401 - whatever the command answers
-        """Send a plain command."""
         while True:
             pipe = await self._line.ready(until)
             try:
@@ -125,11 +148,9 @@ class RedisAsyncLink:
             return reply
 
     async def listen(self, channel: str, until: float) -> None:
-        """Subscribe, and stay subscribed."""
         await self._line.listen(channel, until)
 
     async def wait(self, event: Event, until: float | None) -> bool:
-        """Wait for an event."""
         return await event.wait(until)
 
     async def ignore(self, channel: str) -> None:
@@ -147,3 +168,154 @@ class RedisAsyncLink:
         """In a forked child: let go of the sockets, and leave the event loop alone, which is the parent's."""
         self._line.abandon()
         self._waiting_line.abandon()
+
+
+def _tell(told: Callable[[Any], None], reply: "asyncio.Future[Any]") -> None:
+    told(None if reply.cancelled() or reply.exception() is not None else reply.result())
+
+
+log = logging.getLogger("tenure")
+
+SHORTEST_PAUSE = 0.02
+LONGEST_PAUSE = 1.0
+"""The shortest and the longest pause between attempts to connect, in seconds, give or take a half."""
+
+PING = wire.command(b"PING")
+MESSAGES = frozenset({b"message", b"smessage"})
+ENDS = frozenset({b"unsubscribe", b"sunsubscribe"})
+
+
+class ChannelLine(RedisLine):
+    """A line that also listens. Its subscriptions outlive its connections.
+
+    While there are some, a task connects again when needed, and checks a server that fell silent.
+    """
+
+    def __init__(
+        self,
+        runtime: AsyncioRuntime,
+        access: RedisAccess,
+        address: RedisAddress,
+        silence: SilenceLimits,
+        *,
+        identify: wire.Identify,
+        hearing: RedisHearing,
+        sharded: bool,
+    ) -> None:
+        super().__init__(runtime, access, address, silence, identify=identify, on_greeting=hearing.on_greeting)
+        self._hearing = hearing
+        self._prefix = b"s" if sharded else b""
+        self._channels: set[str] = set()
+        self._tending: asyncio.Task[None] | None = None
+
+    async def listen(self, channel: str, until: float) -> None:
+        """Subscribe, and return once the server has confirmed it. Idempotent."""
+        while True:
+            pipe = await self.ready(until)
+            try:
+                if channel not in pipe.channels:
+                    await self._subscribe(pipe, channel, until)
+                break
+            except NotSentError:
+                continue
+        self._channels.add(channel)
+        if self._tending is None and not self._stopped:
+            self._tending = self._runtime.loop.create_task(self._tend(), name="tenure-channel")
+
+    def ignore(self, channel: str) -> None:
+        """Unsubscribe, without waiting for the confirmation."""
+        self._channels.discard(channel)
+        if (pipe := self.pipe) is not None and channel in pipe.channels:
+            pipe.channels.discard(channel)
+            self._exchange(pipe, b"unsubscribe", channel, self._runtime.now() + self._silence.sign).cancel()
+
+    def stop(self) -> None:
+        """Disconnect, and do not connect again."""
+        super().stop()
+        if self._tending is not None:
+            self._tending.cancel()
+
+    async def stopped(self) -> None:
+        """After `stop`: wait until its tasks have ended and its sockets are closed."""
+        if self._tending is not None:
+            await asyncio.wait({self._tending})
+        await super().stopped()
+
+    # -- subscriptions -------------------------------------------------------------------------------------
+
+    async def _subscribe(self, pipe: Pipeline, channel: str, until: float) -> None:
+        wire.raise_if_error(await self._exchange(pipe, b"subscribe", channel, until))
+        pipe.channels.add(channel)
+
+    def _exchange(self, pipe: Pipeline, verb: bytes, channel: str, until: float) -> "asyncio.Future[Any]":
+        """Send a command whose reply is a push that begins with the same words, or an error."""
+        words = [self._prefix + verb, channel.encode()]
+        return pipe.request(wire.command(*words), until, words)
+
+    async def _greet(self, pipe: Pipeline) -> None:
+        """Identify the server, and subscribe before any request: a waiter that does not listen may be passed over."""
+        await super()._greet(pipe)
+        with contextlib.suppress(ReplyError):  # requests do not need it, and the task tries again
+            await self._catch_up(pipe)
+
+    async def _catch_up(self, pipe: Pipeline) -> None:
+        """Subscribe to the channels that a connection lacks, and then report a gap in the messages.
+
+        A channel that has moved to another server is dropped: its waiters learn the new server from their next request.
+        """
+        if not (missing := list(self._channels - pipe.channels)):
+            return
+        until = self._runtime.now() + self._access.connect_timeout
+        ends = await asyncio.gather(*(self._subscribe(pipe, each, until) for each in missing), return_exceptions=True)
+        for channel, end in zip(missing, ends, strict=True):
+            if wire.is_error(end, "MOVED"):
+                self._channels.discard(channel)
+            elif end is not None:
+                raise end
+        self._tell(self._hearing.on_gap)
+
+    def _hear(self, push: list[Any]) -> None:
+        """Pass messages on. A server that ends a subscription by itself has lost the channel to another server."""
+        if push[0] in MESSAGES:
+            self._tell(self._hearing.on_push, push[2])
+        elif push[0] in ENDS and self.pipe is not None:
+            self.pipe.channels.discard(push[1].decode())
+            self.pipe.stirred.set()
+
+    def _tell(self, action: Callable[..., None], *what: bytes) -> None:
+        try:
+            action(*what)
+        except Exception:
+            log.exception("a message could not be taken; whoever waits for it asks again by itself")
+
+    # -- the task for the subscriptions --------------------------------------------------------------------
+
+    async def _tend(self) -> None:
+        try:
+            pause = SHORTEST_PAUSE
+            while self._channels:
+                began = self._runtime.now()
+                with contextlib.suppress(StoreError, NotSentError, ReplyError):
+                    pipe = await self.ready(began + self._access.connect_timeout)
+                    await self._catch_up(pipe)
+                    await self._watch(pipe)
+                if self._runtime.now() - began > LONGEST_PAUSE:
+                    pause = SHORTEST_PAUSE
+                await self._runtime.sleep(pause * (0.5 + self._runtime.random()))
+                pause = min(2 * pause, LONGEST_PAUSE)
+        finally:
+            self._tending = None
+
+    async def _watch(self, pipe: Pipeline) -> None:
+        """Return when the subscriptions need something. Cut the connection of a server that gives no sign of life."""
+        while self._channels and self._channels <= pipe.channels and not pipe.lost:
+            pipe.stirred.clear()
+            await pipe.stirred.wait(pipe.heard + self._silence.quiet)
+            if not pipe.lost and (now := self._runtime.now()) >= pipe.heard + self._silence.quiet:
+                await self._demand_sign(pipe, now)
+
+    async def _demand_sign(self, pipe: Pipeline, now: float) -> None:
+        with contextlib.suppress(OutcomeUnknown, NotSentError):
+            await pipe.request(PING, now + self._silence.sign)
+        if pipe.heard < now:
+            pipe.cut(TimeoutError())

@@ -9,19 +9,19 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import hiredis
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import RedisError
 
 from tenure.errors import OutcomeUnknown, StoreError
 from tenure.runtimes.aio import AsyncioRuntime
 from tenure.stores.redis.links import wire
-from tenure.stores.redis.links.access import RedisAccess
 from tenure.stores.redis.links.aio_pipeline import NotSentError, Pipeline, SilenceLimits
-from tenure.stores.redis.links.link import RedisAddress
+from tenure.stores.redis.links.link import RedisAccess, RedisAddress, ignore_greeting
 from tenure.transport.dial import dial_in_loop
 from tenure.transport.forked import abandon_transport
 from tenure.transport.handshake import HandshakeFailed, understood
@@ -44,8 +44,12 @@ class RedisLine:
         silence: SilenceLimits,
         *,
         identify: wire.Identify,
+        on_greeting: Callable[[RedisAddress, Sequence[Any]], None] = ignore_greeting,
     ) -> None:
-        """Prepare; nothing is connected yet. `identify` holds the requests that ask for the run id."""
+        """Prepare; nothing is connected yet. `identify` holds the requests that ask for the run id.
+
+        `on_greeting` gets their replies.
+        """
         self.pipe: Pipeline | None = None
         """The connection, if there is one."""
         self._runtime = runtime
@@ -53,6 +57,7 @@ class RedisLine:
         self._address = address
         self._silence = silence
         self._identify = identify
+        self._on_greeting = on_greeting
         self._connecting: asyncio.Task[StoreError | None] | None = None
         self._dialled: AbstractConnection | None = None
         self._latest: Pipeline | None = None
@@ -153,6 +158,8 @@ class RedisLine:
             until = self._runtime.now() + self._access.connect_timeout
             replies = [await pipe.request(request, until) for request in self._identify]
             pipe.run_id = wire.identity_of(self._address, *replies)
+            self._on_greeting(self._address, replies)
+        pipe.is_stranger = False
 
     def _hear(self, push: list[Any]) -> None:
         """Take a push of the server: a line without subscriptions expects none."""
@@ -208,10 +215,35 @@ class _Dialled:
     async def _connect(self) -> None:
         self._connected = await dial_in_loop(self.host, self.port, self.socket_connect_timeout, family=self.socket_type)
         await super()._connect()  # type: ignore[misc]
+        _distrust(self)
 
 
 class _TcpConnection(_Dialled, Connection):
     pass
+
+
+class _UnixConnection(UnixDomainSocketConnection):
+    async def _connect(self) -> None:
+        await super()._connect()  # type: ignore[no-untyped-call]
+        _distrust(self)
+
+
+def _distrust(connection: Any) -> None:  # noqa: ANN401 - what redis-py keeps to itself
+    """Have a connection read no more than a server says that is Redis, while redis-py reads it."""
+    reader: asyncio.StreamReader = connection._reader  # noqa: SLF001
+    read, received = reader.read, 0
+
+    async def read_a_little(n: int = -1) -> bytes:
+        nonlocal received
+        data = await read(n)
+        received += len(data)
+        try:
+            wire.check_stranger(data, received)
+        except hiredis.ProtocolError as error:
+            raise ConnectionAbortedError(str(error)) from error
+        return data
+
+    reader.read = read_a_little  # type: ignore[method-assign]
 
 
 class _TlsConnection(_Dialled, SSLConnection):
@@ -242,7 +274,7 @@ class _TlsConnection(_Dialled, SSLConnection):
 
 def new_connection(access: RedisAccess, address: RedisAddress) -> AbstractConnection:
     """Make a connection of redis-py that repeats nothing and checks nothing by itself."""
-    kind: Any = UnixDomainSocketConnection if address.path else _TlsConnection if access.tls else _TcpConnection
+    kind: Any = _UnixConnection if address.path else _TlsConnection if access.tls else _TcpConnection
     made: AbstractConnection = kind(
         **{
             **access.connection_options(address),

@@ -15,6 +15,7 @@ from typing import Any
 
 import hiredis
 
+from tenure.contracts.limits import LONGEST_REPLY
 from tenure.runtimes.aio import AsyncioRuntime
 from tenure.stores.redis.links import wire
 from tenure.stores.redis.links.link import RedisAddress
@@ -68,6 +69,8 @@ class Pipeline(asyncio.Protocol):
         """Take over the connection of a stream, with nothing under way. `hear` gets the pushes of the server."""
         self.run_id = b""
         """Identifies the server process, once it was asked."""
+        self.is_stranger = True
+        """Whether the server has not shown yet that it is Redis."""
         self.channels: set[str] = set()
         """The channels to which this connection is subscribed, as its owner notes them."""
         self.lost = False
@@ -93,6 +96,8 @@ class Pipeline(asyncio.Protocol):
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = NEVER
         self._reader = wire.new_reader()
+        self._unfinished = 0
+        """How many bytes of a reply that is not complete have come."""
         self._writer = writer  # without a reference, it would close the connection
         self._transport = writer.transport
         self._transport.set_protocol(self)
@@ -224,8 +229,13 @@ class Pipeline(asyncio.Protocol):
         if self.lost:
             return
         self.heard = self._now()
-        self._reader.feed(data)
+        self._unfinished += len(data)
         try:
+            if self.is_stranger:
+                wire.check_stranger(data, self._unfinished)
+            elif self._unfinished > LONGEST_REPLY or (wire.begins_giant(data) and not self._reader.has_data()):
+                raise wire.giant()
+            self._reader.feed(data)
             self._take_replies()
         except (hiredis.ProtocolError, LookupError) as error:
             log.warning("the Redis server at %s answers what was not asked (%r)", self._address, error)
@@ -234,6 +244,7 @@ class Pipeline(asyncio.Protocol):
     def _take_replies(self) -> None:
         take, pending = self._reader.gets, self._pending
         while (reply := take()) is not wire.NOTHING:
+            self._unfinished = 0
             if type(reply) is hiredis.PushNotification and not (pending and reply[:2] == pending[0][2]):
                 self._hear(reply)
                 if self.lost:

@@ -95,18 +95,21 @@ class DirectReading:
         end = self._now() + READS_FOR
         if until is not None and until < end:
             end = until
-        event.when_set = pipe.wake
         try:
-            while not event.is_set():
+            while True:
+                event.when_set = pipe.wake  # so before the look, or who sets it just after that would wake nobody
+                if event.is_set():
+                    return True
                 left = end - self._now()
                 if left <= 0 or self._recalled:
                     return False
-                for descriptor, _ in ready.poll(left * 1000):
+                came = ready.poll(left * 1000)
+                event.when_set = None  # this thread looks again before it polls: its own message need not wake it
+                for descriptor, _ in came:
                     if descriptor == pipe.fileno():
                         pipe.drain()
                     elif not self._take_from(connection):
                         return False
-            return True
         finally:
             event.when_set = None
 

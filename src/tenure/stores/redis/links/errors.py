@@ -56,7 +56,7 @@ UNCODED: tuple[tuple[str, type[StoreError], str], ...] = (
         StoreError,
         "is no Sentinel; write redis:// for a server, or name its Sentinels, which listen on port 26379 by default",
     ),
-    ("(?i)unknown command", StoreError, "is too old or restricted: it must be Redis 7.0"),
+    ("(?i)unknown command", StoreError, "is too old or restricted, or a Sentinel: it must be Redis 7.0"),
 )
 """Errors with the code ERR, by a pattern in their text. Redis and Valkey send NOPERM of a script in this way."""
 

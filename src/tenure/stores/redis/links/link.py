@@ -6,16 +6,18 @@ only, in which the server has certainly not carried it out: NOSCRIPT (it sends t
 the server had closed before the request was sent.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from tenure.contracts.runtime import Event
 from tenure.escaping import ERROR, shown
-from tenure.stores.redis.lua.scripts import Script
+from tenure.stores.redis.scripts import Script
 
 Word = str | bytes
 """A part of a command. Text travels as UTF-8. No int: hiredis crashes the process on one if a signal handler raises."""
+
+Words = tuple[Word, ...]
 
 
 class RedisAddress(NamedTuple):
@@ -61,7 +63,7 @@ class PackedCall(Protocol):
         """Return the call for one request to the process with a run id, as it is sent."""
         ...
 
-    def words(self, request_id: bytes, numbers: bytes) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
+    def words(self, request_id: bytes, numbers: bytes) -> tuple[Words, Words]:
         """Return the keys and the arguments of the call for one request, without the run id."""
         ...
 
@@ -77,7 +79,7 @@ class RedisLink(Protocol):
     OutcomeUnknown if the server may have carried the request out, and ReplyError if it replied with an error.
     """
 
-    async def run(self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float) -> RedisReply:
+    async def run(self, script: Script, keys: Words, args: Words, until: float) -> RedisReply:
         """Run a script with `args` and, as its last argument, the run id of the server process."""
         ...
 
@@ -85,15 +87,23 @@ class RedisLink(Protocol):
         """Run the script of a template for one request, and return its value."""
         ...
 
-    async def run_replicated(
-        self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float, replicas: int
-    ) -> RedisReply:
+    def send_request(
+        self, template: PackedCall, request_id: bytes, numbers: bytes, until: float, told: Callable[[Any], None]
+    ) -> bool:
+        """Send the script of a template for one request, as `SendsReleases.send_release`.
+
+        `told` gets its value, the ReplyError that the server replied, or None if the connection was lost.
+        """
+        ...
+
+    def collect(self) -> None:
+        """Take the replies to `send_request` that have come on connections that are idle."""
+
+    async def run_replicated(self, script: Script, keys: Words, args: Words, until: float, replicas: int) -> RedisReply:
         """Run a script, with a WAIT for `replicas` replicas in the same round trip."""
         ...
 
-    async def run_after_asking(
-        self, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], until: float
-    ) -> RedisReply:
+    async def run_after_asking(self, script: Script, keys: Words, args: Words, until: float) -> RedisReply:
         """Run a script after an ASKING, at the node of a Cluster to which a slot is moving."""
         ...
 
@@ -130,6 +140,10 @@ def _always(_payload: bytes) -> bool:
     return True
 
 
+def ignore_greeting(_address: RedisAddress, _replies: Sequence[Any]) -> None:
+    """Take no interest in what a server says of itself."""
+
+
 @dataclass(slots=True)
 class RedisHearing:
     """The callbacks of a link. `on_push` and `on_gap` are called where the runtime runs its code."""
@@ -140,6 +154,24 @@ class RedisHearing:
     """Messages may have been missed; the subscriptions are in force again."""
     is_for_waiter: Callable[[bytes], bool] = _always
     """Whether a message is for a thread that waits. Such a thread takes no other message."""
+    on_greeting: Callable[[RedisAddress, Sequence[Any]], None] = ignore_greeting
+    """A connection was made, and these were the replies to `identify`."""
 
 
 MakeLink = Callable[[RedisAddress, RedisHearing], RedisLink]
+
+
+@dataclass(slots=True, frozen=True)
+class RedisAccess:
+    """Credentials, TLS and other options, as keyword arguments of redis-py's Connection classes."""
+
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    """All options except host, port, path, timeouts and retries, which this store decides. They may contain secrets."""
+    tls: bool = False
+    connect_timeout: float = 5.0
+    """The longest time to connect, in seconds, where no operation sets an earlier deadline."""
+
+    def connection_options(self, address: RedisAddress) -> dict[str, Any]:
+        """Return the keyword arguments of a redis-py Connection (sync or asyncio) to `address`."""
+        where = {"path": address.path} if address.path else {"host": address.host, "port": address.port}
+        return {**self.options, **where}

@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
+from tenure.contracts.runtime import ShuttingDown
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.runtimes.threads import ThreadsRuntime
 from tenure.stores.redis.links import wire
@@ -45,7 +46,7 @@ class RedisListener(ListenerThread):
         sharded: bool,
     ) -> None:
         """Prepare. `dial` connects, and passes on at each step the error that applies if that step never ends."""
-        super().__init__("tenure-redis-channel")
+        super().__init__("redis-channel")
         self._runtime = runtime
         self._address = address
         self._hearing = hearing
@@ -109,7 +110,10 @@ class RedisListener(ListenerThread):
                 raise StoreUnavailable(f"the link to the Redis server at {self._address} is closed; make a new client")
             if not self._subscriptions.demand(channel, waiter):
                 return False
-            self._start()
+            try:
+                self._start()
+            except ShuttingDown:  # nobody listens: the waiters repeat their requests
+                return False
         self._wakeup_pipe.wake()
         return True
 

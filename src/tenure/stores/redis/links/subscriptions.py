@@ -20,7 +20,6 @@ class SubscriptionWaiter:
     __slots__ = ("_wake", "error")
 
     def __init__(self, wake: Callable[[], None]) -> None:
-        """Note the function that wakes the caller."""
         self._wake = wake
         self.error: StoreError | ReplyError | None = None
 

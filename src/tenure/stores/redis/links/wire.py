@@ -13,16 +13,19 @@ from typing import Any, Final, cast
 import hiredis
 import redis.exceptions as from_redis
 
+from tenure.contracts.limits import LONGEST_REPLY
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from tenure.stores.redis.links.link import RedisAddress, ReplyError, Word
-from tenure.stores.redis.lua.scripts import Script
+from tenure.stores.redis.links.link import RedisAddress, ReplyError, Word, Words
+from tenure.stores.redis.scripts import Script
 from tenure.transport.handshake import HandshakeFailed, advice
 
 NOTHING: Final = object()
 """The value that a reader returns while no reply is complete."""
 
-WHO: Final = (b"*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n", b"*2\r\n$4\r\nINFO\r\n$11\r\nreplication\r\n")
-"""The requests whose replies `identity_of` takes: the process of a server, and its last promotion."""
+WHO: Final = (b"*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n", b"*3\r\n$4\r\nINFO\r\n$11\r\nreplication\r\n$6\r\nmemory\r\n")
+"""The requests whose replies `identity_of` takes: the process of a server, and its last promotion.
+
+The replies also tell whether it is a replica and whether it may evict keys, of which the log should warn."""
 
 WHO_AND_HOW: Final = (*WHO, b"*3\r\n$6\r\nCONFIG\r\n$3\r\nGET\r\n$7\r\nappend*\r\n")
 """The same requests, and one that tells whether the server writes everything to disk before it replies."""
@@ -32,17 +35,42 @@ Identify = tuple[bytes, ...] | None
 DURABLE: Final = b"durable:"
 """The prefix of the run id that tells scripts that the server forgets nothing in a restart."""
 
-_pack: Callable[[tuple[Word, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]  # pyright: ignore[reportUnknownMemberType]
+_pack: Callable[[Words], bytes] = hiredis.pack_command  # type: ignore[assignment]  # pyright: ignore[reportUnknownMemberType]
 
 number: Callable[[int], bytes] = b"%d".__mod__
 """Encode a whole number as a word of a command."""
 
 _RUN_ID = re.compile(rb"^(?:txt:)?run_id:(\w+)", re.MULTILINE)
 _PROMOTED_AT = re.compile(rb"^(?:txt:)?second_repl_offset:(\d+)", re.MULTILINE)
+_SENTINEL = re.compile(rb"^(?:txt:)?redis_mode:sentinel", re.MULTILINE)
 _ECHO = ", with args beginning with:"
 
+_NOT_REDIS = (hiredis.ProtocolError, from_redis.InvalidResponse)
 _REFUSED = (from_redis.AuthenticationError, from_redis.AuthorizationError)
 _PASSING = (ReplyError, from_redis.ConnectionError, from_redis.TimeoutError, OSError)
+
+
+_GIANT = re.compile(rb"[*%~>|]\d{8,}\r\n")
+"""The head of an array of tens of millions of values."""
+
+
+def begins_giant(data: bytes) -> bool:
+    """Tell whether received bytes that begin a reply, or a part of one, announce an array larger than any.
+
+    hiredis would take the memory of an array at once, before its values come.
+    """
+    return data[1:9].isdigit() and data[0] in b"*%~>|"
+
+
+def check_stranger(data: bytes, received: int) -> None:
+    """Refuse what a server sends that has not shown yet that it is Redis, after so many bytes. Raises ProtocolError."""
+    if received > LONGEST_REPLY or _GIANT.search(data):
+        raise giant()
+
+
+def giant() -> hiredis.ProtocolError:
+    """Return the error of a reply that is longer than any reply of Redis."""
+    return hiredis.ProtocolError("it announces or sends a reply longer than any of Redis")
 
 
 def new_reader() -> hiredis.Reader:
@@ -55,7 +83,7 @@ def command(*words: Word) -> bytes:
     return _pack(words)
 
 
-def evalsha(script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], run_id: bytes) -> bytes:
+def evalsha(script: Script, keys: Words, args: Words, run_id: bytes) -> bytes:
     """Encode the call of a script that the server knows, with the run id as its last argument."""
     return _pack((b"EVALSHA", script.digest, number(len(keys)), *keys, *args, run_id))
 
@@ -98,7 +126,7 @@ class RequestTemplate:
         last = b"\r\n$%d\r\n%b\r\n" % (len(run_id), run_id)
         return b"".join((self._head, request_id, self._middle, numbers, request_id, last))
 
-    def words(self, request_id: bytes, numbers: bytes) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
+    def words(self, request_id: bytes, numbers: bytes) -> tuple[Words, Words]:
         """Return the keys and the arguments of the call for one request, without the run id."""
         marker, state, queue, tombstone = self._keys
         return (marker, state, queue, tombstone + request_id.decode()), (self.fields, self._seen, numbers + request_id)
@@ -108,7 +136,7 @@ class RequestTemplate:
         return () if run_id and self._seen.endswith(run_id) else (run_id,)
 
 
-def eval_text(script: Script, keys: tuple[Word, ...], args: tuple[Word, ...], run_id: bytes) -> bytes:
+def eval_text(script: Script, keys: Words, args: Words, run_id: bytes) -> bytes:
     """Encode the call with the script's text, after a NOSCRIPT. The server knows the script from then on."""
     return _pack((b"EVAL", script.text, number(len(keys)), *keys, *args, run_id))
 
@@ -143,6 +171,11 @@ def identity_of(address: RedisAddress, reply: Any, copies: Any = None, how: Any 
     """
     if type(reply) is ReplyError and reply.code != "NOPERM":
         raise cannot_connect(address, reply) from reply
+    if isinstance(reply, bytes) and _SENTINEL.search(reply):
+        raise StoreError(
+            f"the Redis server at {address} is a Sentinel, which keeps no locks; write "
+            f"redis+sentinel://{address}/SERVICE with the name of the service, such as mymaster"
+        )
     if run_id := run_id_of(reply) if isinstance(reply, bytes) else b"":
         promoted = _PROMOTED_AT.search(copies) if isinstance(copies, bytes) else None
         return (DURABLE if _is_durable(how) else b"") + run_id + b"@" + (promoted[1] if promoted else b"0")
@@ -170,6 +203,11 @@ def cannot_connect(address: RedisAddress, error: Exception) -> StoreError:
     why = _why(error)
     if isinstance(root := _root(error), HandshakeFailed):
         return StoreUnavailable(advice(f"the Redis server at {address}", root, "redis"))
+    if any(isinstance(each, _NOT_REDIS) for each in (error, error.__cause__)):
+        return StoreError(
+            f"the server at {address} does not answer as Redis does ({why}); check the host, the port and the scheme "
+            "of the URL (rediss:// for TLS)"
+        )
     if (text := _refused(error)) or isinstance(root, ssl.SSLCertVerificationError):
         return StoreError(f"the Redis server at {address} is there, but {text or _DISTRUST} ({why})")
     return StoreUnavailable(

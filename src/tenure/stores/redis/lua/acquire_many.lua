@@ -1,20 +1,17 @@
 -- Grant several names in their order, up to the first that cannot be granted.
 --
 -- KEYS  1 marker, then for each name: state  queue  tombstone
--- ARGV  1 see request_fields.lua  3 proposal  4 wait (1 or 0)  5... the request id for each name
+-- ARGV  1 see request_fields in start.lua  3 proposal  4 wait (1 or 0)  5... the request id for each name
 -- Returns  for each name, up to the first that is not granted, what acquire returns
---@include request_fields
+@request_fields()
 local seen, run_id = ARGV[2], ARGV[#ARGV]
---@include start
---@include push
---@include state
---@include queue
---@include next
+@table()
+@next()
 
 local proposal, wait = tonumber(ARGV[3]), ARGV[4] == '1'
 local request, refused
 local vote = false -- a multi-acquire never asks for a vote
---@include full_acquire
+@full_acquire()
 
 local replies = {}
 for i = 1, (#KEYS - 1) / 3 do

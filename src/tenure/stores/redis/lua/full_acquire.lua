@@ -1,13 +1,23 @@
+--@define full_acquire()
 -- Process one acquire request for the current name, in all cases. table/step.py has the same rules.
 --
 -- Needs: request, proposal, wait, vote; refused (whether the request was withdrawn or released).
 
 local seat -- its id in the queue: each attempt for a vote has another request id, which is base/round
 
+local function granted(token)
+    return { 1, token, ttl, head and 1 or 0 }
+end
+
+local function take(voted)
+    hold(request, channel, owner, new_token(proposal, voted) + span - 1, weight, ttl, delay, span > 1)
+    return granted(counter)
+end
+
 local function granted_before(holder)
     holder[TTL] = math.max(holder[TTL], ttl)
     holder[EXPIRES] = math.max(holder[EXPIRES], now + ttl)
-    return { 1, holder[TOKEN], ttl, head and 1 or 0 }
+    return granted(holder[TOKEN])
 end
 
 local function agree()
@@ -17,8 +27,7 @@ end
 
 -- Join the queue at its tail, or stay at the present place. Notify the holders if they may not know of a waiter.
 local function join()
-    local it = { channel, owner, ttl, interval, waiter_ttl, weight, delay, proposal, span, votes, now, now + waiter_ttl,
-        fair_after }
+    local it = @waiter_from(now)
     local before = waiter(seat)
     if before and call('ZRANK', Q, seat) then
         it[W_JOINED] = before[W_JOINED]
@@ -45,25 +54,14 @@ local function join()
     end
 end
 
--- Return when a waiter that may be passed asks again: shortly before its bound and soon after it, and when the time is
--- over in which it is not notified that the name is free.
-local function retry_if_passed(retry_in, place)
-    local bound_in = waiter(request)[W_JOINED] + fair_after - now
-    local early = math.floor(bound_in * 3 / 4)
-    if early >= GRACE then
-        retry_in = math.min(retry_in, early)
-    elseif bound_in > 0 then
-        retry_in = math.min(retry_in, bound_in + (place + 1) * GRACE)
-    end
-    if request == head and barging[2] > now then retry_in = math.min(retry_in, barging[2] - now) end
-    return retry_in
-end
-
 local function waiting()
     local place = call('ZRANK', Q, request)
-    local slow = interval + math.floor(interval * math.min(place, 10) / 10)
-    local retry_in = math.min(slow, frees_in() + place * STAGGER)
-    if fair_after > 0 then retry_in = retry_if_passed(retry_in, place) end
+    local retry_in = @retry_in(place, frees_in())
+    if fair_after > 0 then
+        local bound_in = waiter(request)[W_JOINED] + fair_after - now
+        local quiet_for = request == head and barging[2] - now or 0
+        @retry_if_passed(place, bound_in, quiet_for)
+    end
     -- a push of a grant that was forgotten must not count
     return { 2, math.max(counter, quarantine(0) - 1), math.max(retry_in, RETRY), place, quarantined_for() }
 end
@@ -77,8 +75,7 @@ local function cast()
     remove_holder(PLACEHOLDER .. seat)
     if fits(weight) then
         dequeue(seat)
-        hold(request, channel, owner, next_token(proposal, true) + span - 1, weight, ttl, delay, span > 1)
-        return { 1, counter, ttl, head and 1 or 0 }
+        return take(true)
     end
     if wait then join() else dequeue(seat) end
     return busy()
@@ -90,9 +87,9 @@ local function barge()
     local it = live_head(request)
     if it and not passable(it) then return end
     dequeue(request)
-    hold(request, channel, owner, next_token(proposal) + span - 1, weight, ttl, delay, span > 1)
+    take()
     tell_new_head(request)
-    return { 1, counter, ttl, head and 1 or 0 }
+    return granted(counter)
 end
 
 local function acquire()
@@ -111,16 +108,13 @@ local function acquire()
         if not agree() then return { 4, capacity } end
     end
     if vote then return cast() end
-    if not head and fits(weight) then
-        hold(request, channel, owner, next_token(proposal) + span - 1, weight, ttl, delay, span > 1)
-        return { 1, counter, ttl, 0 }
-    end
+    if not head and fits(weight) then return take() end
     local barged = barge()
     if barged then return barged end
     join()
     local token = advance(request)
     if not token and not wait then dequeue(request) end
     tell_new_head(request)
-    if token then return { 1, token, ttl, head and 1 or 0 } end
+    if token then return granted(token) end
     return wait and waiting() or busy()
 end

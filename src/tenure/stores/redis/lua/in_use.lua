@@ -2,12 +2,8 @@
 --
 -- KEYS  1 marker, then for each name: state  queue
 -- Returns  for each name 1 if `inspect` shows a holder or a waiter of it, else 0
---@include fields
---@include start
---@include push
---@include state
---@include queue
---@include next
+@operation()
+@next()
 
 local function waited_for()
     for _, request in ipairs(head and call('ZRANGE', Q, 0, -1) or {}) do

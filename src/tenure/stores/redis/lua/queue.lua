@@ -1,5 +1,12 @@
--- The queue of one name: its waiters, and the grants to them.
+--@define push()
+-- Push a message to a channel. In a Cluster the channel lies in the slot of the name.
+local function push(to, message)
+    if to == '' then return true end
+    return call(publish, @channel_of(to), message) > 0
+end
 
+--@define queue()
+-- The queue of one name: its waiters, and the grants to them.
 local head_before
 
 local function waiter(request)
@@ -35,7 +42,7 @@ end
 
 -- Add `more` (1 or -1) to the number of waiters that may be passed for so long.
 local function allow(bound, more)
-    if (bound or 0) == 0 then return end
+    if bound == 0 then return end
     local bounds = counted(barging and barging[4], bound, more)
     if not bounds then barging = false
     elseif barging then barging[4] = bounds
@@ -59,8 +66,8 @@ end
 -- Note until when the waiters may be passed and the head is certainly alive, and from when on it is not notified.
 function note_head()
     local it, bound = head and waiter(head), shortest_bound()
-    barging[1] = it and math.min(it[W_JOINED] + bound, it[W_FRESH]) or 0
-    barging[3] = it and it[W_JOINED] + math.floor(bound / 2) or 0
+    barging[1] = it and @passed_until(it, bound) or 0
+    barging[3] = it and @told_until(it, bound) or 0
 end
 
 -- Return the smallest weight of all waiters.
@@ -121,9 +128,7 @@ end
 
 local function listening(to)
     if to == '' then return true end
-    local sharded = publish == 'SPUBLISH'
-    local channel = (sharded and K or 'tenure') .. ':channel:' .. to
-    return call('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', channel)[2] > 0
+    return call('PUBSUB', publish == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB', @channel_of(to))[2] > 0
 end
 
 -- Whether a head has expired; or cannot be notified and is too heavy for now, while a lighter waiter fits.
@@ -154,19 +159,19 @@ local function advance(caller)
         if it[W_VOTES] == 1 and listening(it[W_CHANNEL]) then break end -- it waits for a vote: it asks when notified
         if passable(it) then
             it = waiter(caller) -- it passes the others, if it allows barging
-            if it and (it[W_FAIR_AFTER] or 0) > 0 then
+            if it and it[W_FAIR_AFTER] > 0 then
                 dequeue(caller)
-                answer = next_token(it[W_PROPOSAL]) + it[W_SPAN] - 1
+                answer = new_token(it[W_PROPOSAL]) + it[W_SPAN] - 1
                 hold_for(caller, it, answer)
             end
             break
         end
-        local request, token = head, next_token(it[W_PROPOSAL]) + it[W_SPAN] - 1
+        local request, token = head, new_token(it[W_PROPOSAL]) + it[W_SPAN] - 1
         dequeue(request)
         if request == caller then
             hold_for(request, it, token)
             answer = token
-        elseif push(it[W_CHANNEL], string.format('%s %.0f %s', head and 'g' or 'G', token, request)) then
+        elseif push(it[W_CHANNEL], @grant_message(request, token, head)) then
             hold_for(request, it, token)
         end
         it = live_head(caller)
@@ -178,9 +183,9 @@ end
 -- after as long as it has waited by now, and after half its bound not any more: then it asks by itself.
 local function tell_that_free()
     local it = live_head('')
-    while it and barging[2] <= now and now - it[W_JOINED] < math.floor(shortest_bound() / 2) do
+    while it and barging[2] <= now and now < @told_until(it, shortest_bound()) do
         if push(it[W_CHANNEL], 'H 0 ' .. head) then
-            barging[2] = now + math.max(RETRY, now - it[W_JOINED])
+            barging[2] = @quiet_until(it)
             return
         end
         dequeue(head)
@@ -201,9 +206,7 @@ local function tell_new_head(caller)
         tell_that_free()
     elseif it and head ~= head_before and head ~= caller then
         local frees = frees_in()
-        if now + frees < it[W_FRESH] - it[W_WAITER_TTL] + 2 * it[W_INTERVAL] + MARGIN then
-            push(it[W_CHANNEL], string.format('H %.0f %s', math.max(frees, RETRY), head))
-        end
+        @tell_head(it, head, frees)
     end
 end
 
@@ -215,11 +218,49 @@ local function serve_queue()
 end
 
 local function bury(request)
-    tomb = math.max(tomb, now + TOMBSTONE)
-    call('SET', KEYS[4], string.format('%.0f', now + TOMBSTONE), 'PX', TOMBSTONE / 1000)
+    @bury_request()
+end
+
+-- Return the leases that were revoked in the last TOMBSTONE: the request id of each, and until when it is remembered.
+local function revocations()
+    local noted = call('HGET', K, 'r')
+    local all, recent = noted and cmsgpack.unpack(noted) or {}, {}
+    for i = 1, #all, 2 do
+        if all[i + 1] > now and all[i + 1] <= now + TOMBSTONE then
+            recent[#recent + 1], recent[#recent + 2] = all[i], all[i + 1]
+        end
+    end
+    return recent
+end
+
+-- Remember that leases are revoked.
+local function note_revoked(leases)
+    local revoked = revocations()
+    for _, holder in ipairs(leases) do
+        revoked[#revoked + 1], revoked[#revoked + 2] = holder[REQUEST], now + TOMBSTONE
+    end
+    call('HSET', K, 'r', cmsgpack.pack(revoked))
+end
+
+local function was_revoked(request)
+    local all = revocations()
+    for i = 1, #all, 2 do
+        if all[i] == request then return true end
+    end
+    return false
 end
 
 local function add_owners(reply)
     for _, holder in ipairs(holders) do reply[#reply + 1] = holder[OWNER] end
     return reply
 end
+
+--@define table()
+@start()
+@push()
+@state()
+@queue()
+
+--@define operation()
+@fields()
+@table()

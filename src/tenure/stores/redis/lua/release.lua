@@ -3,12 +3,13 @@
 -- ARGV  1 the fields of the client: a struct of whether channels are sharded, guard, max_ttl
 --       3 a struct of unsure (1: a request may still be under way, so leave a tombstone), the token, and how long the
 --       name stays blocked after this release, or 0; then the request
--- Returns  1 released  2 the lease had expired  3 it had expired, and another holder followed
+-- Returns  1 released  2 the lease had expired  3 it had expired, and another holder followed; 2 more if nobody has
+--          revoked it in the time of a tombstone
 local publish, guard, bound = struct.unpack('>BBd', ARGV[1])
 local seen, run_id = ARGV[2], ARGV[4]
-if run_id and string.sub(run_id, 1, 8) == 'durable:' then guard = 0 end -- such a server forgets nothing
+if run_id and @is_durable() then guard = 0 end
 publish = publish == 1 and 'SPUBLISH' or 'PUBLISH'
---@include start
+@start()
 
 local unsure, token, keep_for, request = st.unpack('>Bdd', ARGV[3])
 unsure, request = unsure == 1, string.sub(ARGV[3], request)
@@ -17,14 +18,14 @@ unsure, request = unsure == 1, string.sub(ARGV[3], request)
 local usual = h_request == request and (queued == 0 or not unsure) and not others and h_expires > now and blocked == 0
     and capacity == 1 and not heavy and used <= now and keep_for == 0
 -- Whether the waiters may be passed, and the head is not to be notified again: this case is usual, too.
-local passed = usual and barging and now < barging[1] and (now < barging[2] or now >= barging[3])
+local passed = usual and barging and now < barging[1] and @is_quiet()
 local alone = usual and not unsure
 if barging then usual = passed end
 if usual and queued > 0 then
-    usual = expires >= now + RETENTION * 3 / 4
+    usual = @keys_last()
     if usual and guard > 0 then
         local quarantine_ends
-        --@include may_grant
+        @may_grant()
         usual = may_grant
     end
 end
@@ -32,15 +33,14 @@ end
 -- The usual case, which returns before the script builds anything that it does not need.
 if usual then
     h_request, h_channel, h_owner, h_told, released, used = '', '', '', false, request, now
-    if unsure then -- bury it
-        tomb = math.max(tomb, now + TOMBSTONE)
-        call('SET', KEYS[4], string.format('%.0f', now + TOMBSTONE), 'PX', TOMBSTONE / 1000)
+    if unsure then
+        @bury_request()
     end
     if queued == 0 or passed then
-        --@include write_state
+        @write_state()
         return 1
     end
-    --@include push
+    @push()
     local lasts
     while queued > 0 and not lasts do -- until a waiter is alive
         local popped = call('ZPOPMIN', Q)
@@ -62,37 +62,33 @@ if usual then
                 call('PEXPIREAT', Q, math.ceil(expires / 1000)) -- the key is new if it was the only waiter
                 call('HSET', K, field, waiter)
                 queued = queued + 1
-                h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay =
-                    '~' .. first, '', owner, counter, 1, VOTE_OFFER, 0 -- a placeholder
-                h_granted, h_expires, h_told = now, now + VOTE_OFFER, false
+                @hold_alone('~' .. first, '', owner, counter, 1, VOTE_OFFER, 0, false) -- a placeholder
                 break
             end
         elseif alive then
-            local last = math.max(counter + 1, stamp, math.min(proposal, farthest)) + span - 1
-            if push(channel, string.format('%s %.0f %s', queued > 0 and 'g' or 'G', last, first)) then
+            local last = @next_token(proposal, stamp) + span - 1
+            if push(channel, @grant_message(first, last, queued > 0)) then
                 counter, lasts = last, ttl
-                h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay =
-                    first, channel, owner, last, weight, ttl, delay
-                h_granted, h_expires, h_told = now, now + lasts, span > 1
+                @hold_alone(first, channel, owner, last, weight, lasts, delay, span > 1)
             end
         end
     end
     if lasts and queued > 0 and lasts < 2 * slowest + MARGIN then -- the new head may not send a request in time
-        local first = call('ZRANGE', Q, 0, 0)[1]
-        local waiter = first and call('HGET', K, 'w' .. first)
-        local it = waiter and cmsgpack.unpack(waiter)
-        if it and now + lasts < it[W_FRESH] - it[W_WAITER_TTL] + 2 * it[W_INTERVAL] + MARGIN then
-            push(it[W_CHANNEL], string.format('H %.0f %s', math.max(lasts, RETRY), first))
+        local first, waiter, it
+        @first_waiter()
+        if it then
+            @tell_head(it, first, lasts)
         end
     end
-    local late = lasts and expires < h_expires + h_delay + RETENTION / 2
-    --@include write_grant
+    @outlast(lasts and h_expires + h_delay or 0, true)
     return 1
 end
---@include push
---@include release_passable
---@include state
---@include queue
+@push()
+@release_passable()
+@state()
+@queue()
+
+local UNREVOKED = 2
 
 open()
 look()
@@ -103,9 +99,11 @@ if unsure then
 end
 local placeholder = holder_of(PLACEHOLDER .. request)
 local holder = holder_of(request)
+local forgotten = false
 if not holder and quarantined_for() > 0 then
     bury(request) -- a late renewal must not restore the lease
     dequeue(request) -- this server may have forgotten the grant, and queued a repeated request
+    forgotten = counter <= token -- no newer token: nobody had the name since
 end
 if holder then
     released = request
@@ -121,4 +119,6 @@ if holder then
 end
 serve_queue()
 save()
-return (placeholder or released == request) and 1 or fate(token)
+if placeholder or released == request or forgotten then return 1 end
+local unrevoked = quarantined_for() == 0 and not was_revoked(request)
+return fate(token) + (unrevoked and UNREVOKED or 0)

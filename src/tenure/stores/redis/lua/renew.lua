@@ -4,11 +4,7 @@
 -- ARGV  1 adds: channel, owner  3 the leases, packed, each {request, token, ttl, weight (0: not to be restored),
 --       capacity, lock_delay, span, owner (empty: the one in 1)}
 -- Returns for each  0 renewed  2 expired  3 expired, and another holder followed  4 renewed, and the name is contended
---@include fields
---@include start
---@include push
---@include state
---@include queue
+@operation()
 
 local function weight_of(all)
     local sum = 0
@@ -18,9 +14,10 @@ end
 
 -- Make room for a restored lease beside others; return whether that is possible. A holder of the whole capacity with a
 -- smaller token had ended, or got lighter, when the lease was granted. If there is still too little room, drop the
--- holders that were not renewed since the quarantine began: their own renewals restore them, or they are over.
+-- holders that were not renewed since the quarantine began: their own renewals restore them, or they are over. The lock
+-- delay of such a one begins at the end of the quarantine: it may have died, and this server may have forgotten a renewal.
 local function make_room(token, weighs, fills)
-    local there = {}
+    local there, unheard = {}, {}
     for _, holder in ipairs(holders) do
         if holder[WEIGHT] < capacity or holder[TOKEN] > token then there[#there + 1] = holder end
     end
@@ -29,11 +26,15 @@ local function make_room(token, weighs, fills)
         there = {}
         for _, holder in ipairs(all) do
             if holder[WEIGHT] == capacity then return false end
-            if holder[EXPIRES] - holder[TTL] >= marker[2] then there[#there + 1] = holder end
+            local heard = holder[EXPIRES] - holder[TTL] >= marker[2]
+            table.insert(heard and there or unheard, holder)
         end
     end
     if (there[1] or head) and capacity ~= fills then return false end
     if weighs + weight_of(there) > fills then return false end
+    for _, holder in ipairs(unheard) do
+        if holder[DELAY] > 0 then block_since(now, math.max(holder[EXPIRES], quarantine(0)) + holder[DELAY] - now) end
+    end
     holders = there
     return true
 end
@@ -71,17 +72,24 @@ local function renew(place, request, token, length, ...)
     return head and 4 or 0
 end
 
---@include next
+@next()
 
 local leases, longest, replies = cmsgpack.unpack(ARGV[3]), 0, {}
 for _, lease in ipairs(leases) do longest = math.max(longest, lease[3] + lease[6]) end
 quarantine(longest)
 for i, lease in ipairs(leases) do
     if i > 1 then read(KEYS[3 * i - 1], KEYS[3 * i]) end
-    open()
-    look()
-    serve_queue()
-    replies[i] = renew(i, unpack(lease))
-    save()
+    if h_request == lease[1] and h_token == lease[2] and h_expires > now and queued == 0 and used <= now then
+        local length = lease[3] -- nobody waits, and the clock went on: there is nothing else to look at
+        h_ttl, h_expires, used = math.max(h_ttl, length), math.max(h_expires, now + length), now
+        @outlast(h_expires + h_delay, false)
+        replies[i] = 0
+    else
+        open()
+        look()
+        serve_queue()
+        replies[i] = renew(i, unpack(lease))
+        save()
+    end
 end
 return told(replies)

@@ -1,12 +1,8 @@
 -- Send a revocation request to the holders of the name.
 --
 -- Returns  the holders that have a channel, as inspect returns them
---@include fields
---@include start
---@include push
---@include state
---@include queue
---@include views
+@operation()
+@views()
 
 open()
 look()

@@ -3,11 +3,7 @@
 --
 -- ARGV  3 the capacity before  4 the capacity after
 -- Returns  the capacity afterwards
---@include fields
---@include start
---@include push
---@include state
---@include queue
+@operation()
 
 local before, after = tonumber(ARGV[3]), tonumber(ARGV[4])
 

@@ -3,12 +3,8 @@
 --
 -- ARGV  3 the token, or 0 for all holders
 -- Returns  the revoked leases, as inspect returns holders
---@include fields
---@include start
---@include push
---@include state
---@include queue
---@include views
+@operation()
+@views()
 
 local token = tonumber(ARGV[3])
 
@@ -26,7 +22,10 @@ for _, holder in ipairs(victims) do
     block_since(now, holder[DELAY])
     push(holder[CHANNEL], string.format('R %.0f %s', holder[TOKEN], holder[REQUEST]))
 end
-if victims[1] then counter = next_token(0) end
+if victims[1] then
+    counter = new_token(0)
+    note_revoked(victims)
+end
 serve_queue()
 save()
 return shown

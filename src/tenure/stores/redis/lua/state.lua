@@ -1,5 +1,5 @@
+--@define state()
 -- The rules of the grant table that need no queue. table/step.py has the same rules.
-
 -- The positions in a holder.
 local REQUEST, CHANNEL, OWNER, TOKEN, WEIGHT, TTL, DELAY, GRANTED, EXPIRES, TOLD = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 
@@ -10,7 +10,7 @@ local PLACEHOLDER = '~'
 if not run_id then run_id = string.match(seen, ' (.*)$') end -- acquire and release may come without it
 
 -- The marker, if this server keeps one. A later form is refused here, before anything is written.
-local guarded = guard > 0 and string.sub(run_id, 1, 8) ~= 'durable:'
+local guarded = guard > 0 and not (@is_durable())
 local kept = guarded and call('GET', KEYS[1])
 local form, kept_at
 if kept then
@@ -68,25 +68,18 @@ local function save()
     for _, holder in ipairs(holders) do
         idle_after = math.max(idle_after, holder[EXPIRES] + holder[DELAY])
     end
-    local late = expires < idle_after + RETENTION / 2
-    if late then expires = idle_after + RETENTION end
     if barging then note_head() end
     local first = table.remove(holders, 1) or { '', '', '', 0, 0, 0, 0, 0, 0, false }
     used, others = now, holders[1] and holders or false
     h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires, h_told = unpack(first)
-    --@include write_state
-    if late then
-        local at = math.ceil(expires / 1000)
-        call('PEXPIREAT', K, at)
-        if head then call('PEXPIREAT', Q, at) end
-    end
+    @outlast(idle_after, head)
 end
 
 -- Return the end of this node's quarantine, in which it grants nothing, because it may have forgotten grants.
 --
 -- The marker contains the generation of the process that wrote here last. A generation is a number, the run id of the
 -- process, and how often that process was promoted (as the offset of its last promotion). A new generation begins, and
--- with it a quarantine for the longest ttl and lock delay in use, in two cases:
+-- with it a quarantine for max_ttl or a longer ttl and lock delay in use, in two cases:
 --   the process is not the one in the marker (it restarted, or took over), or it was promoted since;
 --   a client knows a later generation than the marker: this node was the master before, and missed the one between.
 -- Without a marker the node is new, or has forgotten everything. A strict guard assumes the latter, an observed one
@@ -205,8 +198,8 @@ local function fits(more)
 end
 
 -- Return the next token. The token of a vote must not depend on the fastest clock of several stores.
-local function next_token(proposed, voted)
-    return math.max(counter + 1, voted and 0 or stamp, math.min(proposed, farthest))
+local function new_token(proposed, voted)
+    return @next_token(proposed, voted and 0 or stamp)
 end
 
 local function hold(request, to, who, token, weighs, lasts, delays, told)
@@ -229,4 +222,16 @@ end
 -- Return the outcome of a lease that has ended: 2 expired, 3 a later token was issued since.
 local function fate(token)
     return counter > token and 3 or 2
+end
+
+--@define views()
+-- The holders as people see them. Times are relative to now.
+local function shown_holders()
+    local shown = {}
+    for i, it in ipairs(holders) do
+        local released = string.sub(it[REQUEST], 1, 1) == PLACEHOLDER and it[TTL] ~= VOTE_OFFER
+        shown[i] = { it[OWNER], it[TOKEN], it[WEIGHT], now - it[GRANTED], it[EXPIRES] - now, it[TTL],
+            released and 1 or 0 }
+    end
+    return shown
 end

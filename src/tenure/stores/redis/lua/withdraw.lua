@@ -2,11 +2,7 @@
 --
 -- ARGV  3 request  4 unsure (1: a request may still be under way, so leave a tombstone) Returns  {place, quarantine,
 -- owner...}: how many waiters stood before it, and the owners of the holders
---@include fields
---@include start
---@include push
---@include state
---@include queue
+@operation()
 
 local request = ARGV[3]
 

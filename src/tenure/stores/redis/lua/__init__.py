@@ -1,1 +1,0 @@
-"""The grant table as Lua scripts, with the encoding of their arguments and replies."""

@@ -1,0 +1,225 @@
+"""What becomes of a request and of its connection, in whichever form: without a socket, at lines of the test's own."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, cast
+
+import pytest
+
+from tenure.errors import OutcomeUnknown, StoreUnavailable
+from tenure.runtimes.aio import AsyncioRuntime
+from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.transport.errors import OtherProcess, ServerErrors, Unsent
+from tenure.transport.link import Conversation, ServerAddress, ServerLink
+from tenure.transport.pool import ConnectionPool, SharedPool
+
+ADDRESS = ServerAddress("server", 7)
+LAST = "the last reply"
+
+
+class Talk:
+    """A conversation of which only the process matters."""
+
+    peer = "first"
+    pack = feed = reply = goes_on = None
+
+
+class FakeLine:
+    """Does with each request what the test says, and notes what becomes of it."""
+
+    def __init__(self, faults: list[BaseException | str]) -> None:
+        self.conversation = Talk()
+        self.used = 0.0
+        self.faults = faults
+        self.carried: list[str] = []
+        self.open = True
+
+    async def exchange(self, request: str, until: float) -> str:
+        """Reply by the request itself, unless there is a fault."""
+        fault = self.faults.pop(0) if self.faults else ""
+        if isinstance(fault, Unsent):
+            self.open = False
+            raise fault
+        self.carried.append(request)
+        if isinstance(fault, BaseException):
+            self.open = False
+            raise fault
+        self.open = fault != LAST
+        return request
+
+    def goes_on(self) -> bool:
+        """Tell whether nothing went wrong."""
+        return self.open
+
+    def is_stale(self) -> bool:
+        """Tell whether it was closed."""
+        return not self.open
+
+    def close(self) -> None:
+        """Note it."""
+        self.open = False
+
+    abandon = close
+
+
+class Ready(asyncio.Event):
+    """Set from the beginning."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set()
+
+
+class FakeLink(ServerLink[str, str]):
+    """A link over such lines, and the pump that makes them."""
+
+    def __init__(self, runtime: Any, *faults: BaseException | str, shared: bool = False) -> None:  # noqa: ANN401 - of either form
+        super().__init__(runtime, self, ServerErrors("test", "the test"), 5.0)
+        self.runtime, self.shared = runtime, shared
+        self.faults = list(faults)
+        self.made: list[FakeLine] = []
+        self.ready = Ready()
+
+    def pool(self) -> ConnectionPool[Any]:
+        """Return a pool of the form."""
+        return SharedPool(self.runtime) if self.shared else ConnectionPool()
+
+    async def connect(self, address: object, tls: object, conversation: object, until: float) -> Any:  # noqa: ANN401 - a line of the link
+        """Make a line."""
+        await self.ready.wait()
+        line = FakeLine(self.faults)
+        self.made.append(line)
+        return line
+
+    async def close(self, lines: Sequence[Any] | None = None) -> None:
+        """Close the link, and as the pump its lines."""
+        if lines is None:
+            await super().close()
+
+    def _conversation(self, address: ServerAddress) -> Conversation[str, str]:
+        return Talk()  # type: ignore[return-value]
+
+    def ask(self, request: str = "request", peer: str = "") -> str:
+        """Send a request in this thread."""
+        return drive(self.exchange(ADDRESS, request, self.runtime.now() + 9.0, peer))
+
+    def carried(self) -> list[list[str]]:
+        """Return which requests each line has carried."""
+        return [line.carried for line in self.made]
+
+
+def test_a_request_that_was_not_sent_goes_once_to_a_new_line() -> None:
+    """Then the server was not reached, and no line is left."""
+    link = FakeLink(ThreadsRuntime(), "", Unsent("closed"))
+    assert [link.ask("one"), link.ask("two")] == ["one", "two"]
+    assert link.carried() == [["one"], ["two"]]
+    link.faults += [Unsent("closed"), Unsent("closed")]
+    with pytest.raises(StoreUnavailable, match="cannot reach the test server at server:7 ") as caught:
+        link.ask()
+    assert not isinstance(caught.value, OutcomeUnknown)
+    assert len(link.made) == 3
+    assert not any(line.open for line in link.made)
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), ConnectionResetError("gone"), ValueError("what is that")])
+def test_a_request_that_was_sent_is_never_sent_again(error: Exception) -> None:
+    """Nobody knows whether it was carried out; its line is closed, and the next request gets another."""
+    link = FakeLink(ThreadsRuntime(), error)
+    with pytest.raises(OutcomeUnknown, match="may or may not have been carried out"):
+        link.ask("one")
+    assert link.ask("two") == "two"
+    assert link.carried() == [["one"], ["two"]]
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), GeneratorExit()])
+def test_no_line_is_used_again_while_a_reply_is_due(interrupt: BaseException) -> None:
+    """Whatever interrupts its caller: a late reply would answer the next request."""
+    link = FakeLink(ThreadsRuntime(), interrupt)
+    with pytest.raises(type(interrupt)):
+        link.ask("one")
+    assert link.ask("two") == "two"
+    assert link.carried() == [["one"], ["two"]]
+
+
+def test_a_line_that_the_server_ends_carries_nothing_more() -> None:
+    """Its last reply counts."""
+    link = FakeLink(ThreadsRuntime(), LAST)
+    assert [link.ask("one"), link.ask("two")] == ["one", "two"]
+    assert link.carried() == [["one"], ["two"]]
+
+
+def test_a_request_for_another_process_is_not_sent() -> None:
+    """The line stays for others."""
+    link = FakeLink(ThreadsRuntime())
+    with pytest.raises(OtherProcess):
+        link.ask("one", peer="second")
+    assert link.ask("two", peer="first") == "two"
+    assert link.carried() == [["two"]]
+
+
+def test_nothing_is_sent_too_late_or_after_the_end() -> None:
+    """Both are told, and nothing is connected for them."""
+    runtime = ThreadsRuntime()
+    link = FakeLink(runtime)
+    with pytest.raises(StoreUnavailable, match="timed out before it was sent"):
+        drive(link.exchange(ADDRESS, "request", runtime.now()))
+    drive(link.close())
+    with pytest.raises(StoreUnavailable, match="is closed; make a new one"):
+        link.ask()
+    assert link.made == []
+
+
+def test_all_tasks_share_one_line_and_one_of_them_makes_it() -> None:
+    """If that one is cancelled or fails meanwhile, another does; nobody waits for ever."""
+
+    async def scene() -> None:
+        runtime = AsyncioRuntime()
+        link = FakeLink(runtime, shared=True)
+        link.ready.clear()
+        tasks = [asyncio.create_task(link.exchange(ADDRESS, f"{each}", runtime.now() + 60.0)) for each in range(9)]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+        link.ready.set()
+        done = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(done[0], asyncio.CancelledError)
+        assert done[1:] == [f"{each}" for each in range(1, 9)]
+        assert sorted(link.made[-1].carried) == done[1:]
+        assert await link.exchange(ADDRESS, "listing", runtime.now() + 60.0, alone=True) == "listing"
+        assert [line.open for line in link.made] == [True, False]
+        await link.close()
+        assert not link.made[0].open
+
+    asyncio.run(asyncio.wait_for(scene(), 60.0))
+
+
+def _keep(_link: object, pool: ConnectionPool[Any], line: Any) -> None:  # noqa: ANN401 - a line of the link
+    pool.put_back(line)
+
+
+def _try_again(*_: object, new: bool) -> None: ...
+
+
+def _never_reached(link: FakeLink, *args: Any, new: bool) -> None:  # noqa: ANN401 - those of the method
+    FAIL(link, *args, new=False)
+
+
+FAIL: Any = cast("Any", ServerLink)._fail
+
+
+@pytest.mark.parametrize(
+    ("method", "bug", "test"),
+    [
+        ("_put_back", _keep, partial(test_no_line_is_used_again_while_a_reply_is_due, KeyboardInterrupt())),
+        ("_put_back", _keep, test_a_line_that_the_server_ends_carries_nothing_more),
+        ("_fail", _try_again, partial(test_a_request_that_was_sent_is_never_sent_again, TimeoutError())),
+        ("_fail", _never_reached, test_a_request_that_was_not_sent_goes_once_to_a_new_line),
+    ],
+)
+def test_a_planted_bug_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, method: str, bug: Callable[..., None], test: Callable[[], None]
+) -> None:
+    """A line kept with a reply due, or at its end; a request that was sent, sent again; tries without an end."""
+    monkeypatch.setattr(ServerLink, method, bug)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        test()
