@@ -12,11 +12,13 @@ from tenure.core.stop import Stop
 from tenure.errors import (
     BlockedEventLoop,
     DeadlockDetected,
+    FingerprintMismatch,
     ForkedLeaseError,
     JobNotDone,
     LeaseLost,
     LockTimeout,
     OutcomeUnknown,
+    ResultNotKept,
     SelfDeadlock,
     StaleTokenError,
     Stopped,
@@ -28,6 +30,7 @@ from tenure.errors import (
     Vote,
     Wait,
 )
+from tenure.explanation import Cause, Explanation, Life, NextStep, Party, Reason
 from tenure.fence import Fence
 from tenure.guard import Guard
 from tenure.lease import AsyncLease, AsyncLoss, Lease, Loss
@@ -39,8 +42,9 @@ if TYPE_CHECKING:
     from tenure.jobs.record import JobStatus
     from tenure.primitives.counter import AsyncCounter, Counter
     from tenure.primitives.election import AsyncElection, AsyncLeadership, Election, Leader, Leadership
+    from tenure.primitives.history import HistoryEntry
     from tenure.primitives.jobs import AsyncJob, Job, JobRun, JobView
-    from tenure.primitives.limit import AsyncLimit, Limit
+    from tenure.primitives.limit import AsyncCharge, AsyncLimit, Charge, Limit
     from tenure.primitives.multilock import AsyncMultiLease, AsyncMultiLock, MultiLease, MultiLock
     from tenure.primitives.once import AsyncOnceJob, OnceJob, OnceResult
     from tenure.primitives.rwlock import AsyncRWLock, RWLock
@@ -50,6 +54,7 @@ if TYPE_CHECKING:
 __version__ = RELEASE
 
 __all__ = [
+    "AsyncCharge",
     "AsyncClient",
     "AsyncCounter",
     "AsyncElection",
@@ -67,14 +72,19 @@ __all__ = [
     "AsyncStock",
     "AsyncStockReservation",
     "BlockedEventLoop",
+    "Cause",
+    "Charge",
     "Client",
     "Counter",
     "DeadlockDetected",
     "Election",
     "EventKind",
+    "Explanation",
     "Fence",
+    "FingerprintMismatch",
     "ForkedLeaseError",
     "Guard",
+    "HistoryEntry",
     "HolderView",
     "Job",
     "JobNotDone",
@@ -86,6 +96,7 @@ __all__ = [
     "Lease",
     "LeaseLost",
     "LeaseState",
+    "Life",
     "Limit",
     "Lock",
     "LockEvent",
@@ -94,11 +105,15 @@ __all__ = [
     "MultiLease",
     "MultiLock",
     "NameView",
+    "NextStep",
     "OnceJob",
     "OnceResult",
     "Outcome",
     "OutcomeUnknown",
+    "Party",
     "RWLock",
+    "Reason",
+    "ResultNotKept",
     "SelfDeadlock",
     "Semaphore",
     "StaleTokenError",
@@ -121,8 +136,9 @@ _LATER = {
     "tenure.jobs.record": ("JobStatus",),
     "tenure.primitives.counter": ("AsyncCounter", "Counter"),
     "tenure.primitives.election": ("AsyncElection", "AsyncLeadership", "Election", "Leader", "Leadership"),
+    "tenure.primitives.history": ("HistoryEntry",),
     "tenure.primitives.jobs": ("AsyncJob", "Job", "JobRun", "JobView"),
-    "tenure.primitives.limit": ("AsyncLimit", "Limit"),
+    "tenure.primitives.limit": ("AsyncCharge", "AsyncLimit", "Charge", "Limit"),
     "tenure.primitives.multilock": ("AsyncMultiLease", "AsyncMultiLock", "MultiLease", "MultiLock"),
     "tenure.primitives.once": ("AsyncOnceJob", "OnceJob", "OnceResult"),
     "tenure.primitives.rwlock": ("AsyncRWLock", "RWLock"),

@@ -1,17 +1,33 @@
 """Every exception that Tenure raises, in one tree.
 
 The rule of this file: a message is a sentence that says what happened and what to do. It never contains a secret of a
-URL, and text that others chose is escaped.
+URL, and text that others chose is escaped. A traceback ends with the address of the section of docs/errors.md.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tenure.escaping import STORE_ERROR, shown
+from tenure.explanation import Explanation
+
+DOCS = "https://tenure.readthedocs.io/page/"
+"""Where the site of the documentation is, in its latest release."""
 
 
 class TenureError(Exception):
-    """Base of every error that Tenure raises."""
+    """Base of every error that Tenure raises. Its note is the address of what the documentation says of the error."""
+
+    _address: ClassVar = f"{DOCS}errors.html#tenureerror"
+
+    def __init_subclass__(cls) -> None:
+        if cls.__module__ == __name__:  # an error of a store's own has the section of the public class that it is
+            cls._address = f"{DOCS}errors.html#{cls.__name__.lower()}"
+
+    def __init__(self, *args: object) -> None:
+        """Take the message."""
+        super().__init__(*args)
+        self.add_note(self._address)
 
 
 class BlockedEventLoop(RuntimeWarning):
@@ -27,7 +43,10 @@ class UnknownArgument(UsageError, TypeError):
 
 
 class SelfDeadlock(UsageError):
-    """A thread or task asked for a lock that it holds already, and would wait for ever. It is in no queue."""
+    """A thread or task asked for a lock that its own `with` holds, and would wait for ever. It is in no queue.
+
+    It is not raised where another thread or task may release the lease, and never by a semaphore.
+    """
 
     def __init__(self, name: str, token: int, advice: str) -> None:
         """Name the lock, the token of its present lease, and what to do instead."""
@@ -49,9 +68,18 @@ class Vote:
 class LockTimeout(TenureError, TimeoutError):
     """The lock was not granted within the timeout. Nothing is held, and the request has left the queue."""
 
-    def __init__(self, message: str, votes: Sequence[Vote] = (), *, wait: float | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        votes: Sequence[Vote] = (),
+        *,
+        wait: float | None = None,
+        explanation: Explanation | None = None,
+    ) -> None:
         """Say what happened; on a quorum also the reply of each node."""
         super().__init__(message + _text_of(votes))
+        self.explanation = explanation
+        """Of a lock of any kind: why it was not granted, who holds it and who waits. None: not known."""
         self.votes = tuple(votes)
         self.wait = wait
         """Of a limit: how many seconds the wait would have been; None: unknown."""
@@ -104,8 +132,25 @@ class JobNotDone(TenureError):
     """A job that runs once is not done: its attempts have failed, another node runs it, or its window is over."""
 
 
+class FingerprintMismatch(UsageError):
+    """The key of a job came before with another fingerprint: nothing was run. A web handler answers 422."""
+
+
+class ResultNotKept(UsageError):
+    """A job is done, and does not run again, but its result could not be kept: every caller gets this error."""
+
+    def __init__(self, message: str, value: object = None) -> None:
+        """Say why the result was not kept, and what to return instead."""
+        super().__init__(message)
+        self.value = value
+        """What the function returned, in the call that ran it; else None."""
+
+
 class Stopped(TenureError):
-    """The `Stop` of a waiting thread ended its wait. Nothing is held, and the request has left the queue."""
+    """The wait for a lock was stopped, or not begun: by a `Stop`, or because the client is being drained.
+
+    Nothing is held, and the request has left the queue.
+    """
 
 
 class LeaseLost(TenureError):

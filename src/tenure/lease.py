@@ -12,16 +12,21 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Never, Protocol, Self, TypeVar, cast, overload
 
+from tenure.callables import refuse_async_callback
 from tenure.contracts.deadlines import seconds
+from tenure.contracts.handles import check_reason
 from tenure.contracts.owner_metadata import read_metadata
 from tenure.contracts.runtime import Runtime
+from tenure.core.handover import detach
 from tenure.core.lease import FORKED, OVER, CoreLease, LeaseState
 from tenure.core.session import Session
-from tenure.entering import EnteredByAsyncWith, EnteredByWith
+from tenure.entering import Enterable, EnteredByAsyncWith, EnteredByWith, Site, site
 from tenure.errors import ForkedLeaseError, LeaseLost, UsageError
 from tenure.fence import FENCES
 from tenure.guard import Guard, Guarding
+from tenure.keeping import NotCopied, acquired, acquired_at, line_of
 from tenure.outcome import Outcome
+from tenure.reentry import is_inside, marks, outside
 from tenure.runtimes.tasks import BodyGuard
 from tenure.runtimes.threads import drive
 
@@ -46,7 +51,7 @@ class Losable(Protocol):
         ...
 
 
-class _LossBase:
+class _LossBase(NotCopied):
     __slots__ = ("_core", "_name")
 
     def __init__(self, held: Losable, name: str) -> None:
@@ -101,15 +106,18 @@ NO_TOKENS = (
 )
 
 
-class LeaseBase:
+class LeaseBase(NotCopied):
     """The part of a lease that sends no request: the same for threads and asyncio."""
 
-    __slots__ = ("_core", "_name", "_session")
+    __slots__ = ("_core", "_name", "_origin", "_session")
+    _depth = 5
+    """How many calls lead from the user's code to `acquired_at`, at least."""
 
     def __init__(self, session: Session, held: CoreLease, name: str) -> None:
         self._session = session
         self._name = name
-        self._core = held
+        self._origin = acquired_at(self._depth)
+        self._core = held  # last: `__del__` looks whether it is there
 
     @property
     def name(self) -> str:
@@ -119,7 +127,7 @@ class LeaseBase:
     @property
     def owner(self) -> str:
         """The owner that others see, as in `Client(owner=...)`."""
-        return read_metadata(self._core.request.owner).owner
+        return read_metadata(self._core.grant.request.owner).owner
 
     @property
     def token(self) -> int:
@@ -138,7 +146,7 @@ class LeaseBase:
 
     @property
     def state(self) -> LeaseState:
-        """HELD, AT_RISK (the last renewal failed), LOST or RELEASED."""
+        """HELD, AT_RISK (the last renewal failed), LOST, RELEASED or DETACHED."""
         return self._core.state()
 
     def remaining(self) -> float:
@@ -153,7 +161,7 @@ class LeaseBase:
         """Return the condition for transactions in etcd. Raises UsageError with a store other than etcd."""
         held, store = self._core, self._session.store
         held.check()
-        found = store.guard(held.name, held.request_id, held.token) if isinstance(store, Guarding) else None
+        found = store.guard(held.grant.name, held.grant.request_id, held.token) if isinstance(store, Guarding) else None
         if found is None:
             raise UsageError(
                 f"the lease of {self._name!r} has no guard of its own: only leases in etcd have one, for transactions "
@@ -175,40 +183,42 @@ class LeaseBase:
             )
         from tenure.fencing.sql import raise_fence
 
-        await raise_fence(connection, form, held.name, held.token, table)
+        await raise_fence(connection, form, held.grant.name, held.token, table)
 
     def on_lost(self, callback: Callable[[LeaseLost], object]) -> None:
         """Call `callback(error)` once when the lease is lost; at once if the lease is lost already.
 
         The callback runs in the thread that notices the loss, mostly the renewer's, or soon in the event loop: it must
-        not block. Its errors are logged.
+        not block. Its errors are logged. Raises UsageError if it is async.
         """
+        refuse_async_callback(callback, "on_lost")
         held = self._core
 
         def tell(_reason: str) -> None:
             error = held.loss()
             if isinstance(error, LeaseLost):
-                callback(error)
+                outside(callback, error)
 
         held.when_lost(tell)
 
     @property
     def revoking(self) -> bool:
-        """Whether a revocation request has come, from `client.revoke`: release the lease when it suits you."""
+        """Whether a revocation request has come, from `client.revoke` or `client.drain`: release the lease soon."""
         return self._core.revocation_requested
 
     def on_revoke(self, callback: Callable[[Self], object]) -> None:
         """Call `callback(lease)` once when a revocation request comes; at once if one has come already.
 
         The callback runs in the thread that hears of the request, mostly the notification channel's, or in the event
-        loop: it must not block. Its errors are logged.
+        loop: it must not block. Its errors are logged. Raises UsageError if it is async.
         """
+        refuse_async_callback(callback, "on_revoke")
         known = weakref.ref(self)
 
         def tell() -> None:
             lease = known()
             if lease is not None:
-                callback(lease)
+                outside(callback, lease)
 
         self._core.when_revocation_requested(tell)
 
@@ -218,12 +228,13 @@ class LeaseBase:
     def __del__(self) -> None:
         # A lease object whose making was interrupted has no `_core`: the acquisition gives the lease back.
         held = getattr(self, "_core", None)
-        if held is None or held.current in OVER:
+        if held is None or held.current in OVER or held.deferred or not held.renews:
             return
-        self._session.renewer.drop(held)
+        where = line_of(self._origin)
+        self._session.renewer.drop((held,), where)
         warnings.warn(
-            f"the lease of {self._name!r} (token {held.token}) was dropped without release; it is no longer "
-            "renewed and ends at its ttl. Keep the lease object for as long as you need the lock.",
+            f"the lease of {self._name!r} (token {held.token}) was dropped without release{acquired(where)}; it is no "
+            "longer renewed and ends at its ttl. Keep the lease object for as long as you need the lock.",
             ResourceWarning,
             stacklevel=2,
             source=self,
@@ -234,19 +245,19 @@ class LeaseBase:
         if not outcome.kept or self._core.lost_because:
             raise_or_note(self._core.loss(), error)
 
+    async def _detach(self, ttl: float | None, reason: str) -> str:
+        return (await detach(self._session, self._core, ttl, check_reason(reason))).text()
+
     def _leave_lost(self) -> None:
         """Release a lost lease in the background, so that leaving the body waits for no store."""
         held = self._core
         if held.outcome is None and held.lost_because != FORKED:
-            self._session.background_releases.add(partial(self._session.release, held), held.name)
+            add = self._session.release_later if marks.mark.inside else self._session.background_releases.add
+            add(partial(self._session.release, held), held.grant.name)
 
 
-class Enterable(Protocol):
-    """A lease that `async with` can enter."""
-
-    async def __aenter__(self) -> Self:
-        """Enter a body that is cancelled if the lease is lost."""
-        ...
+class AsyncEnterable(Enterable, Protocol):
+    """A lease that `async with` can enter, into a body that is cancelled if the lease is lost."""
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -254,7 +265,7 @@ class Enterable(Protocol):
         """Release the lease."""
 
 
-E_co = TypeVar("E_co", bound=Enterable, covariant=True)
+E_co = TypeVar("E_co", bound=AsyncEnterable, covariant=True)
 
 
 class Acquiring(EnteredByAsyncWith, Coroutine[Any, Any, E_co]):
@@ -290,7 +301,8 @@ class Acquiring(EnteredByAsyncWith, Coroutine[Any, Any, E_co]):
 
     async def __aenter__(self) -> E_co:
         lease = self._lease = await self._acquisition
-        return await lease.__aenter__()
+        lease._enter_at(site(1))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - of this module
+        return lease
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -306,29 +318,47 @@ class Lease(EnteredByWith, LeaseBase):
     @property
     def lost(self) -> Loss:
         """The event that is set the moment the lease can no longer be trusted."""
-        return Loss(self._core, self._core.name)
+        return Loss(self._core, self._core.grant.name)
 
     def release(self) -> Outcome:
         """Release the lease, and hand the name to the next waiter in the same step. Never raises because of the store.
 
-        Called again, it returns the same outcome. Raises ForkedLeaseError in a forked child.
+        Called again, it returns the same outcome. A signal handler or a finalizer may call it in the middle of another
+        call of Tenure: then the lease is released in the background, and the outcome is UNKNOWN, until a later call
+        finds it. Raises ForkedLeaseError in a forked child.
         """
         held = self._core
         try:
-            if held.linger and self._session.local_queues.linger_on(held):
+            if is_inside(self._session.mutex):
+                return self._release_later()
+            if (queue := held.local_queue) is not None and queue.linger and self._session.local_queues.linger_on(held):
                 return Outcome.RELEASED
             return drive(self._session.release(held))
         except ForkedLeaseError:
             raise
         except BaseException as error:  # an interrupt
-            if held.outcome is None:
+            if is_inside(self._session.mutex):
+                self._release_later()
+            elif held.outcome is None or self._session.events is not None:
                 drive(self._session.releases.complete(held, error))
             raise
+
+    def _release_later(self) -> Outcome:
+        """Have the lease released in the background; return the outcome if it was released before."""
+        held = self._core
+        if held.lost_because == FORKED:
+            raise held.loss()
+        if held.outcome is None and not held.deferred:
+            self._session.release_later(partial(self._session.release, held), held.grant.name)
+            held.deferred = True  # last: after an interrupt it is released twice, which does no harm
+        return held.outcome or Outcome.UNKNOWN
 
     def extend(self, ttl: float | None = None) -> float:
         """Renew now, for `ttl` seconds if given, also in later renewals; return the seconds that remain.
 
-        The deadline never moves back: with a smaller ttl, the remaining time first runs down to that ttl. The deadline
+        The deadline never moves back: with a smaller ttl, the remaining time first runs down to that ttl. With
+        `renew=False` it moves to `ttl` seconds from now, be that earlier: then the lease ends here, and is released.
+        (If the process dies before, the store keeps the name for as long as before.) The deadline
         never moves beyond `max_hold`: if that shortens the extension, it is logged, and the returned time is shorter.
 
         Raises LeaseLost if the lease is lost, StoreError if the store did not answer (then nothing changed), UsageError
@@ -336,6 +366,20 @@ class Lease(EnteredByWith, LeaseBase):
         """
         drive(self._session.extend(self._core, ttl))
         return self._core.remaining()
+
+    def detach(self, ttl: float | None = None, *, reason: str = "") -> str:
+        """End the lease here, and return its handle, by which another client goes on with it: `client.adopt(handle)`.
+
+        The name stays held without a gap: for `ttl` seconds from now on (None: the ttl of the lease) if nobody adopts
+        or renews it. From then on this object is DETACHED: it is not renewed, `check()` raises LeaseLost, `release()`
+        returns Outcome.DETACHED, and leaving its `with` releases nothing. The handle is one line of printable text
+        without secrets. `tenure show` shows the reason.
+
+        Raises LeaseLost if the lease is lost; UsageError if it cannot be handed over: not in this store, or because it
+        has max_hold, min_hold or a guard, or is reentrant, of a multilock or of an election; StoreError if the store
+        did not answer: then the lease is held as before, or lost if the store may have detached it.
+        """
+        return drive(self._detach(ttl, reason))
 
     @overload
     def guard(self) -> Guard: ...
@@ -363,7 +407,11 @@ class Lease(EnteredByWith, LeaseBase):
 
         return drive(self._raise_fence(connection, SYNC, table))
 
+    def _enter_at(self, where: Site) -> None:
+        self._core.body = where, weakref.ref(self)
+
     def __enter__(self) -> Self:
+        self._enter_at(site(1))
         return self
 
     def __exit__(
@@ -380,6 +428,7 @@ class Lease(EnteredByWith, LeaseBase):
             self._leave_lost()
             raise_or_note(held.loss(), error)
             return
+        held.awaited = not held.quick
         try:
             outcome = self.release()
         except BaseException:  # an interrupt, maybe before the release began
@@ -402,7 +451,7 @@ class AsyncLease(EnteredByAsyncWith, LeaseBase):
     @property
     def lost(self) -> AsyncLoss:
         """The event that is set the moment the lease can no longer be trusted."""
-        return AsyncLoss(self._core, self._core.name)
+        return AsyncLoss(self._core, self._core.grant.name)
 
     async def release(self) -> Outcome:
         """Release the lease, and hand the name to the next waiter in the same step. Never raises because of the store.
@@ -414,7 +463,9 @@ class AsyncLease(EnteredByAsyncWith, LeaseBase):
     async def extend(self, ttl: float | None = None) -> float:
         """Renew now, for `ttl` seconds if given, also in later renewals; return the seconds that remain.
 
-        The deadline never moves back: with a smaller ttl, the remaining time first runs down to that ttl. The deadline
+        The deadline never moves back: with a smaller ttl, the remaining time first runs down to that ttl. With
+        `renew=False` it moves to `ttl` seconds from now, be that earlier: then the lease ends here, and is released.
+        (If the process dies before, the store keeps the name for as long as before.) The deadline
         never moves beyond `max_hold`: if that shortens the extension, it is logged, and the returned time is shorter.
 
         Raises LeaseLost if the lease is lost, StoreError if the store did not answer (then nothing changed), UsageError
@@ -422,6 +473,13 @@ class AsyncLease(EnteredByAsyncWith, LeaseBase):
         """
         await self._session.extend(self._core, ttl)
         return self._core.remaining()
+
+    async def detach(self, ttl: float | None = None, *, reason: str = "") -> str:
+        """End the lease here, and return its handle, as `Lease.detach`.
+
+        If it is cancelled, the lease is held as before, or lost and released if the store may have detached it.
+        """
+        return await self._detach(ttl, reason)
 
     @overload
     def guard(self) -> Guard: ...
@@ -451,10 +509,15 @@ class AsyncLease(EnteredByAsyncWith, LeaseBase):
 
         return self._raise_fence(connection, ASYNC, table)
 
+    def _enter_at(self, where: Site) -> None:
+        core = self._core
+        core.body = where, weakref.ref(self)
+        guard = self._guard = BodyGuard()
+        core.when_lost(lambda _reason: guard.fire())
+
     async def __aenter__(self) -> Self:
         """Enter a body that is cancelled if the lease is lost."""
-        guard = self._guard = BodyGuard()
-        self._core.when_lost(lambda _reason: guard.fire())
+        self._enter_at(site(1))
         return self
 
     async def __aexit__(
@@ -474,6 +537,7 @@ class AsyncLease(EnteredByAsyncWith, LeaseBase):
             self._leave_lost()
             raise_or_note(held.loss(), None if guard is not None and guard.was_mine(error) else error)
             return
+        held.awaited = not held.quick
         try:
             outcome = await self.release()
         finally:

@@ -3,13 +3,47 @@
 import asyncio
 import threading
 from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, assert_type
 
 import pytest
 
 from tenure import AsyncClient, Client, LockTimeout, UsageError
 from tenure.contracts.store import StoreSource
 from tenure.stores.memory import MemoryTable, memory_source
+from tests import virtual
 from tests.hazards.helpers import TEST_TIMEOUT, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from tenure import Lock
+
+    def check_blocking(client: Client, work: Callable[[int], str], own: Lock) -> None:
+        """Check that a decorated function may return None only if its calls may be skipped."""
+        assert_type(client.lock("name", busy="skip", linger=1)(work)(1), str | None)
+        assert_type(client.lock("name", busy="skip", reentrant=True)(work)(1), str | None)
+        assert_type(client.semaphore("name", 2, busy="skip")(work)(1), str | None)
+        assert_type(client.rwlock("name", busy="skip").read()(work)(1), str | None)
+        assert_type(client.rwlock("name", busy="skip").write()(work)(1), str | None)
+        assert_type(client.lock("name")(work)(1), str)
+        assert_type(client.lock("name", busy="raise")(work)(1), str)
+        assert_type(client.semaphore("name", 2, ttl=30)(work)(1), str)
+        assert_type(client.rwlock("name", busy="wait").read()(work)(1), str)
+        assert_type(own(work)(1), str)
+        own = client.lock("name", busy="skip")
+        client.lock("name", busy="never")  # type: ignore[type-var] # pyright: ignore[reportArgumentType]
+
+    async def check_asyncio(client: AsyncClient, work: Callable[[int], Coroutine[Any, Any, str]]) -> None:
+        """Check the same of async functions."""
+        assert_type(await client.lock("name", busy="skip", linger=1)(work)(1), str | None)
+        assert_type(await client.lock("name", busy="skip", reentrant=True)(work)(1), str | None)
+        assert_type(await client.semaphore("name", 2, busy="skip")(work)(1), str | None)
+        assert_type(await client.rwlock("name", busy="skip").read()(work)(1), str | None)
+        assert_type(await client.rwlock("name", busy="skip").write()(work)(1), str | None)
+        assert_type(await client.lock("name")(work)(1), str)
+        assert_type(await client.lock("name", busy="raise")(work)(1), str)
+        assert_type(await client.semaphore("name", 2, ttl=30)(work)(1), str)
+        assert_type(await client.rwlock("name", busy="wait").read()(work)(1), str)
 
 
 @pytest.fixture
@@ -48,6 +82,32 @@ def test_an_async_function_is_skipped_while_another_runs_it(source: StoreSource)
                 assert await report() is None
 
     asyncio.run(main())
+
+
+def test_a_call_that_may_be_skipped_waits_for_its_timeout_first() -> None:
+    """The function is called if the name is free in time, else the call returns None; so in both forms."""
+
+    async def main(*, held: float) -> str | None:
+        source = memory_source(MemoryTable())
+        async with AsyncClient(store=source) as client, AsyncClient(store=source) as other:
+
+            @client.lock("report", busy="skip", timeout=5)
+            async def report() -> str:
+                return "report"
+
+            lease = await other.lock("report").acquire()
+            asyncio.get_running_loop().call_later(held, lambda: tasks.append(asyncio.ensure_future(lease.release())))
+            return await report()
+
+    tasks: list[asyncio.Future[Any]] = []
+    assert virtual.run(lambda: main(held=4)) == "report"
+    assert virtual.run(lambda: main(held=6)) is None
+    source = memory_source(MemoryTable())
+    with Client(store=source) as client, Client(store=source) as other:
+        skipping = client.lock("report", busy="skip", timeout=0.05)(lambda: "report")
+        assert skipping() == "report"
+        with other.lock("report"):
+            assert skipping() is None
 
 
 def test_a_caller_may_want_an_error_instead_of_a_wait(source: StoreSource) -> None:
@@ -102,12 +162,13 @@ def test_one_more_may_wait_below_the_limit(source: StoreSource) -> None:
     ("options", "error"),
     [
         ({"busy": "never"}, "busy must be one of 'skip', 'wait', 'raise', not 'never'"),
-        ({"busy": "skip", "timeout": 5}, "busy='skip' does not wait: leave timeout and max_waiters out"),
-        ({"busy": "raise", "max_waiters": 5}, "busy='raise' does not wait"),
+        ({"busy": "raise", "timeout": 5}, "busy='raise' does not wait: leave timeout out, or give busy='wait'"),
+        ({"busy": "raise", "max_waiters": 5}, "busy='raise' needs no max_waiters: leave it out"),
+        ({"busy": "skip", "timeout": 5, "max_waiters": 5}, "busy='skip' needs no max_waiters: leave it out"),
         ({"max_waiters": 1.5}, "max_waiters .* must be a whole number"),
     ],
 )
 def test_wrong_policies_are_refused(source: StoreSource, options: dict[str, object], error: str) -> None:
     """When the lock is made."""
     with pytest.raises(UsageError, match=error):
-        Client(store=source).lock("name", **options)  # type: ignore[arg-type]
+        Client(store=source).lock("name", **options)  # type: ignore[arg-type, type-var]

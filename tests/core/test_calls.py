@@ -5,7 +5,6 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -152,8 +151,8 @@ CALLS: dict[str, tuple[Callable[[Any], object], str]] = {
     "campaign": (lambda client: client.election("name").campaign(val="me"), "did you mean value?"),
     "nonsense": (lambda client: client.lock("name").acquire(xyzzy=1), "'xyzzy': there are .*timeout"),
     "client": (
-        lambda client: type(client)("memory://", ttl=5),
-        "Client.. has no argument 'ttl': it belongs to client.lock",
+        lambda client: type(client)("memory://", timeout=5),
+        "Client.. has no argument 'timeout': it belongs to client.lock",
     ),
     "client's host": (lambda client: type(client)(host="localhost"), "'host': it belongs to the URL of the store"),
     "max_ttl": (lambda client: client.lock("name", max_ttl=99), "belongs to the URL of a Redis.*max_ttl=300"),
@@ -327,11 +326,8 @@ def test_locked_in_asyncio() -> None:
 
 
 def test_every_kind_refuses_to_wait_for_oneself_and_says_what_to_do() -> None:
-    """The refusal does not depend on `with`; each kind gives its own advice."""
+    """Each kind gives its own advice; the lock object may be another one."""
     with client_in_memory() as client:
-        semaphore = client.semaphore("semaphore", 3)
-        with semaphore.acquire(weight=2), pytest.raises(SelfDeadlock, match="Acquire all permits at once"):
-            semaphore.acquire(weight=2)
         rwlock = client.rwlock("rwlock")
         for held, contended in ((rwlock.read(), rwlock.write()), (rwlock.write(), rwlock.read())):
             with held.acquire(), pytest.raises(SelfDeadlock, match=r"downgrade\(\) its lease to read on"):
@@ -363,37 +359,21 @@ def test_a_wait_that_can_end_is_not_refused() -> None:
             lease.release()
 
 
-BEHIND: dict[str, tuple[Callable[[AsyncClient], Any], Callable[[AsyncClient], Any], str]] = {
-    "reader": (
-        lambda client: client.rwlock("name").read().acquire,
-        lambda client: client.rwlock("name").write().acquire,
-        "when that lease ends. .* leave the `with`",
-    ),
-    "permits": (
-        lambda client: client.semaphore("name", 3).acquire,
-        lambda client: partial(client.semaphore("name", 3).acquire, weight=3),
-        "when that lease ends. .* release some first",
-    ),
-}
-"""How to hold something, and how another does so whom that keeps out; and what who holds more behind him is told."""
-
-
-@pytest.mark.parametrize("kind", BEHIND)
-def test_a_holder_that_waits_behind_a_waiter_it_blocks_is_refused(kind: str) -> None:
-    """A thread with a read lease may read again, but not while a writer waits for that read lease to end."""
-    hold, keep_out, advice = BEHIND[kind]
+def test_a_reader_that_waits_behind_a_writer_it_blocks_is_refused() -> None:
+    """A task with a read lease may read again, but not while a writer waits for that read lease to end."""
 
     async def main() -> None:
-        async with AsyncClient(store=virtual.source()) as client, hold(client)():
-            await (await hold(client)()).release()  # without waiters there is room
-            writer = asyncio.create_task(take(keep_out(client)()))
+        async with AsyncClient(store=virtual.source()) as client, client.rwlock("name").read():
+            rwlock = client.rwlock("name")
+            await (await rwlock.read().acquire()).release()  # without waiters there is room
+            writer = asyncio.create_task(take(rwlock.write().acquire()))
             await asyncio.sleep(1)
             for _ in range(2):
-                with pytest.raises(SelfDeadlock, match=advice):
-                    await hold(client)()
+                with pytest.raises(SelfDeadlock, match=r"when that lease ends. .* leave the `with`"):
+                    await rwlock.read().acquire()
             with pytest.raises(LockTimeout):
-                await hold(client)(timeout=1)
-            holds_nothing = asyncio.create_task(take(hold(client)()))
+                await rwlock.read().acquire(timeout=1)
+            holds_nothing = asyncio.create_task(take(rwlock.read().acquire()))
             await asyncio.sleep(1)
             assert len((await client.inspect("name")).waiters) == 2
             assert not holds_nothing.done()
@@ -450,12 +430,6 @@ def test_every_kind_refuses_to_wait_for_oneself_in_asyncio() -> None:
 
     async def main() -> None:
         async with AsyncClient(store=virtual.source()) as client:
-            semaphore = client.semaphore("semaphore", 3)
-            async with semaphore.acquire(weight=2):
-                with pytest.raises(SelfDeadlock, match="Acquire all permits at once"):
-                    await semaphore.acquire(weight=2)
-                with pytest.raises(LockTimeout):
-                    await asyncio.create_task(semaphore.acquire(weight=2, timeout=1))
             rwlock = client.rwlock("rwlock")
             async with rwlock.read().acquire():
                 with pytest.raises(SelfDeadlock, match="downgrade"):
@@ -463,6 +437,14 @@ def test_every_kind_refuses_to_wait_for_oneself_in_asyncio() -> None:
             async with client.election("election").campaign():
                 with pytest.raises(SelfDeadlock, match="resign"):
                     await client.election("election").campaign()
+            async with client.lock("lock"):
+                with pytest.raises(SelfDeadlock, match="reentrant"):
+                    await client.lock("lock").acquire()
+                with pytest.raises(LockTimeout):
+                    await asyncio.create_task(client.lock("lock").acquire(timeout=1))
+            async with client.multilock(["lock", "other"]):
+                with pytest.raises(SelfDeadlock, match="reentrant"):
+                    await client.lock("other").acquire()
 
     virtual.run(main)
 

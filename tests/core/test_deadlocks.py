@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from tenure.contracts.messages import AcquireRequest, HolderView, NameView, Queu
 from tenure.contracts.runtime import Runtime
 from tenure.contracts.store import StoreSource
 from tenure.core.deadlocks import circle_through, circles, waits
+from tenure.reentry import outside
 from tenure.stores.memory import MemoryStore, MemoryTable, memory_source
 from tests.hazards.helpers import TEST_TIMEOUT, eventually
 
@@ -140,7 +142,7 @@ def test_waits_of_different_moments_are_no_circle(monkeypatch: pytest.MonkeyPatc
 
         waiting: list[Future[Outcome]] = []
         with ours:
-            stores[0].meanwhile = let_go_and_wait
+            stores[0].meanwhile = partial(outside, let_go_and_wait)  # it stands for what others do
             name.acquire().release()
         assert [each.result() for each in waiting] == [Outcome.RELEASED]
 

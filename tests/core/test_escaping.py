@@ -74,6 +74,12 @@ def test_a_server_forges_nothing_in_an_error() -> None:
     assert len(str(text)) < 1000
 
 
+async def wait_for_oneself(client: AsyncClient, name: str) -> None:
+    """Acquire a lock in its own `async with`."""
+    async with client.lock(name):
+        await client.lock(name).acquire()
+
+
 def test_nobody_forges_anything_anywhere(caplog: pytest.LogCaptureFixture) -> None:
     """All errors, logs and events of a run in which names, owners and the store's errors are hostile."""
     caplog.set_level(logging.DEBUG)
@@ -98,7 +104,8 @@ def test_nobody_forges_anything_anywhere(caplog: pytest.LogCaptureFixture) -> No
                 other.semaphore(name, 7).acquire(timeout=1),
                 other.multilock([name, "free"]).acquire(timeout=1),
                 other.election(name).campaign(timeout=1),
-                client.lock(name).acquire(),
+                client.lock(name).acquire(timeout=1),
+                wait_for_oneself(client, f"fourth {name}"),
             ):
                 texts.append(await error_of(refused))
             broken.failing.update(acquire=said, renew=said, release=said, withdraw=said)

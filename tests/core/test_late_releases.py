@@ -51,7 +51,7 @@ def test_a_release_goes_on_after_the_caller_was_told() -> None:
     """The outcome is UNKNOWN at once; the name is free soon after the store is back, and not only at the ttl."""
     store = Breaking()
     with Client(store=store.source()) as client, Client(store=memory_source(store.table)) as other:
-        leases = [client.lock(f"name {number}", TTL).acquire() for number in range(20)]
+        leases = [client.lock(f"name {number}", ttl=TTL).acquire() for number in range(20)]
         assert {lease.release() for lease in leases} == {Outcome.UNKNOWN}
         assert len(other.names()) == len(leases)
         store.error = None
@@ -65,8 +65,8 @@ def test_a_release_of_a_task_goes_on() -> None:
 
     async def main() -> None:
         async with AsyncClient(store=store.source()) as client, AsyncClient(store=memory_source(store.table)) as other:
-            assert await (await client.lock("name", TTL).acquire()).release() is Outcome.UNKNOWN
-            waiting = asyncio.create_task(other.lock("name", TTL).acquire(timeout=TTL / 2))
+            assert await (await client.lock("name", ttl=TTL).acquire()).release() is Outcome.UNKNOWN
+            waiting = asyncio.create_task(other.lock("name", ttl=TTL).acquire(timeout=TTL / 2))
             store.error = None
             await (await waiting).release()
 
@@ -77,9 +77,9 @@ def test_a_withdrawal_goes_on() -> None:
     """A waiter whose time is up leaves the queue once the store is back, though its caller has gone."""
     store = Breaking()
     with Client(store=store.source()) as client, Client(store=memory_source(store.table)) as other:
-        held = other.lock("name", TTL).acquire()
+        held = other.lock("name", ttl=TTL).acquire()
         with pytest.raises(LockTimeout):
-            client.lock("name", TTL).acquire(timeout=0.05)
+            client.lock("name", ttl=TTL).acquire(timeout=0.05)
         eventually(lambda: store.tries >= 5, "more than three tries")
         assert other.inspect("name").waiters
         store.error = None
@@ -91,7 +91,7 @@ def test_it_ends_with_the_client() -> None:
     """Closing the client waits for no store that is away, and nothing is sent afterwards."""
     store = Breaking()
     client = Client(store=store.source())
-    leases = [client.lock(f"name {number}", TTL).acquire() for number in range(20)]
+    leases = [client.lock(f"name {number}", ttl=TTL).acquire() for number in range(20)]
     assert {lease.release() for lease in leases} == {Outcome.UNKNOWN}
     began = time.monotonic()
     client.close()
@@ -105,6 +105,6 @@ def test_an_error_that_lasts_is_not_repeated() -> None:
     """A store that refuses a release will refuse it again."""
     store = Breaking(StoreError("no permission"))
     with Client(store=store.source()) as client:
-        assert client.lock("name", TTL).acquire().release() is Outcome.UNKNOWN
-        assert client.lock("other", TTL).acquire().release() is Outcome.UNKNOWN
+        assert client.lock("name", ttl=TTL).acquire().release() is Outcome.UNKNOWN
+        assert client.lock("other", ttl=TTL).acquire().release() is Outcome.UNKNOWN
         assert store.tries == 2

@@ -12,7 +12,7 @@ from tenure import AsyncClient
 from tenure.contracts.deadlines import NEVER
 from tenure.contracts.messages import AcquireRequest
 from tenure.core import lease as module
-from tenure.core.lease import EXPIRED, TRANSITIONS, CoreLease, LeaseEvent, LeaseState
+from tenure.core.lease import EXPIRED, TRANSITIONS, CoreLease, Grant, LeaseEvent, LeaseState
 from tenure.errors import StoreUnavailable
 from tenure.outcome import Outcome
 from tests import virtual
@@ -43,16 +43,15 @@ def held() -> CoreLease:
     """Return a lease that was granted just now."""
     runtime: Any = StoppedRuntime()
     request = AcquireRequest("space:name", "r1", "", "owner", int(TTL * SECOND), SECOND, SECOND)
-    return CoreLease(
-        runtime, nullcontext(), request, "name", 7, 7, request.ttl, runtime.now() + TTL, NEVER, unsure=False
-    )
+    grant = Grant(request, "name", 7, unsure=False)
+    return CoreLease(runtime, nullcontext(), grant, 7, request.ttl, runtime.now() + TTL, NEVER)
 
 
 HAPPENINGS: dict[str, Happening] = {
     "renewed": (LeaseEvent.RENEWED, lambda lease: lease.renewed(lease.runtime.now(), int(TTL * SECOND))),
     "failed": (LeaseEvent.RENEWAL_FAILED, lambda lease: lease.failed(StoreUnavailable("no answer"))),
     "lost": (LeaseEvent.LOSS, lambda lease: lease.lose(EXPIRED)),
-    "let go": (LeaseEvent.LET_GO, lambda lease: lease.let_it_go()),
+    "let go": (LeaseEvent.RELEASE, lambda lease: lease.begin_release()),
 }
 
 
@@ -96,10 +95,10 @@ def test_a_deadline_that_passes_is_a_loss() -> None:
 def test_the_answer_to_a_release_may_show_a_loss(outcome: Outcome) -> None:
     """The lease is RELEASED, unless the store answers that it had ended before."""
     lease = held()
-    assert lease.let_it_go()
+    assert lease.begin_release()
     lease.settle(outcome)
     assert lease.state() is (LeaseState.RELEASED if outcome.kept else LeaseState.LOST)
-    assert not lease.let_it_go(), "a lease is released once"
+    assert not lease.begin_release(), "a lease is released once"
 
 
 def test_a_loss_is_reported_once_and_a_released_lease_is_not_lost() -> None:
@@ -111,7 +110,7 @@ def test_a_loss_is_reported_once_and_a_released_lease_is_not_lost() -> None:
     assert told == ["first"]
     released = held()
     released.when_lost(told.append)
-    released.let_it_go()
+    released.begin_release()
     assert not released.lose("late")
     assert released.void
     assert told == ["first"]
@@ -121,7 +120,7 @@ def test_a_loss_is_reported_once_and_a_released_lease_is_not_lost() -> None:
     ("state", "event", "wrong"),
     [
         (LeaseState.LOST, LeaseEvent.RENEWED, LeaseState.HELD),
-        (LeaseState.LOST, LeaseEvent.LET_GO, LeaseState.RELEASED),
+        (LeaseState.LOST, LeaseEvent.RELEASE, LeaseState.RELEASED),
         (LeaseState.RELEASED, LeaseEvent.RENEWED, LeaseState.HELD),
         (LeaseState.RELEASED, LeaseEvent.LOSS, LeaseState.LOST),
         (LeaseState.HELD, LeaseEvent.RENEWAL_FAILED, LeaseState.HELD),

@@ -2,10 +2,10 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,13 +15,14 @@ from tenure.contracts.messages import AcquireRequest, Notification, Notification
 from tenure.contracts.runtime import Runtime
 from tenure.contracts.store import StoreSource
 from tenure.core.lease import REFUSED
-from tenure.core.local_queue import LocalQueues
+from tenure.core.local_queue import STILL_CONTENDED, LocalQueue, LocalQueues
 from tenure.errors import StoreUnavailable, UsageError
 from tenure.runtimes import clocks
 from tenure.runtimes.threads import ThreadEvent
 from tenure.stores.memory import MemoryStore, MemoryTable, memory_source
 from tests import virtual
 from tests.hazards.helpers import TEST_TIMEOUT, disturbed, eventually, soon
+from tests.planting import planted
 
 
 class Counting(MemoryStore):
@@ -219,7 +220,7 @@ def test_a_lease_is_renewed_for_all_its_holders() -> None:
         async def take_again_and_again() -> None:
             for _ in range(100):
                 async with lock as lease:
-                    request_ids.add(lease._core.request_id)
+                    request_ids.add(lease._core.grant.request_id)
                     await asyncio.sleep(0.2)
                     lease.check()
 
@@ -229,13 +230,13 @@ def test_a_lease_is_renewed_for_all_its_holders() -> None:
     run(work)
 
 
-@pytest.mark.parametrize(("turns", "order"), [(0, "here there here here"), (32, "here here here there")])
-def test_the_next_holder_depends_on_the_fairness_budget(turns: int, order: str) -> None:
+@pytest.mark.parametrize(("count", "order"), [(0, "here there here here"), (32, "here here here there")])
+def test_the_next_holder_depends_on_the_fairness_count(count: int, order: str) -> None:
     """A name that is contended here and outside is handed off here fairness_count times, then outside."""
     table = MemoryTable()
 
     async def main() -> None:
-        here = AsyncClient(store=memory_source(table), fairness_count=turns, fairness_time=60)
+        here = AsyncClient(store=memory_source(table), fairness_count=count)
         async with here, AsyncClient(store=memory_source(table)) as there:
             served: list[str] = []
             gate = asyncio.Event()
@@ -296,8 +297,8 @@ def test_a_lease_that_comes_just_when_its_contender_begins_to_wait_is_not_missed
 
 async def led(client: AsyncClient, ttl: float = 30.0, max_hold: float | None = None) -> AsyncLease:
     """Return a lease that can be handed off: it was requested while another contender held the name."""
-    held = await client.lock("name", ttl).acquire()
-    asking = await in_line(client, client.lock("name", ttl, max_hold=max_hold))
+    held = await client.lock("name", ttl=ttl).acquire()
+    asking = await in_line(client, client.lock("name", ttl=ttl, max_hold=max_hold))
     await held.release()
     return await asking
 
@@ -319,7 +320,7 @@ def test_a_lease_that_is_lost_while_it_is_released_is_not_handed_off(
         lease = await led(client)
         waiting = await in_line(client, client.lock("name"))
         await client.revoke("name", force=True)  # and its notification comes at the same moment as the release
-        notification = Notification("", NotificationKind.REVOKED, lease._core.request_id, lease._core.last)
+        notification = Notification("", NotificationKind.REVOKED, lease._core.grant.request_id, lease._core.grant.last)
         if released_first:
             may_hand_off = LocalQueues._may_hand_off
 
@@ -332,7 +333,7 @@ def test_a_lease_that_is_lost_while_it_is_released_is_not_handed_off(
             client.session().deliver(notification)
         assert not (await lease.release()).kept
         following = await asyncio.wait_for(waiting, TEST_TIMEOUT)
-        assert following.token > lease._core.last
+        assert following.token > lease._core.grant.last
         following.check()
         await following.release()
 
@@ -364,7 +365,7 @@ def test_a_lease_that_was_no_longer_to_be_renewed_is_renewed_after_a_hand_off() 
         await soon(lambda: lease._core.due_at == NEVER, "it is renewed for the last time")
         await lease.release()
         following = await waiting
-        assert following._core.request_id == lease._core.request_id
+        assert following._core.grant.request_id == lease._core.grant.request_id
         await asyncio.sleep(1.2)
         following.check()
         await following.release()
@@ -399,7 +400,7 @@ def test_a_lease_handed_off_after_a_shorter_extension_has_the_ttl_of_its_lock() 
         await lease.extend(1.0)
         await lease.release()
         following = await waiting
-        assert following._core.request_id == lease._core.request_id
+        assert following._core.grant.request_id == lease._core.grant.request_id
         assert following.ttl == 20.0
         await following.release()
 
@@ -411,13 +412,13 @@ def test_a_lease_that_is_dropped_ends_for_local_waiters_too(handed_on: bool) -> 
     """The waiters of the same process get a lease that is dropped without release at its ttl."""
 
     async def work(client: AsyncClient, asked: list[str]) -> None:
-        lease = await (led(client, 1.5) if handed_on else client.lock("name", 0.3).acquire())
+        lease = await (led(client, 1.5) if handed_on else client.lock("name", ttl=0.3).acquire())
         if handed_on:
-            waiting = await in_line(client, client.lock("name", 1.5))
+            waiting = await in_line(client, client.lock("name", ttl=1.5))
             await lease.release()
             lease = await waiting
         token = lease.token
-        waiting = await in_line(client, client.lock("name", 1.5))
+        waiting = await in_line(client, client.lock("name", ttl=1.5))
         box = [lease]
         del lease
         with pytest.warns(ResourceWarning, match="dropped without release"):
@@ -450,9 +451,9 @@ def test_a_contender_that_is_torn_down_just_when_it_was_handed_the_lease_blocks_
 
     async def work(client: AsyncClient, asked: list[str]) -> None:
         lease = await led(client, 1.5)
-        torn = client.lock("name", 1.5).acquire()
+        torn = client.lock("name", ttl=1.5).acquire()
         torn.send(None)
-        waiting = asyncio.create_task(client.lock("name", 1.5).acquire())
+        waiting = asyncio.create_task(client.lock("name", ttl=1.5).acquire())
         await lined_up(client, "name", 2)
         await lease.release()
         torn.close()
@@ -575,3 +576,111 @@ def test_an_interrupt_before_a_hand_off_keeps_nobody_out(monkeypatch: pytest.Mon
         assert not waiting.done()
         eventually(lambda: clock.advance(0.01) and waiting.done(), "the ttl is over")
         waiting.result().release()
+
+
+def shares(crowds: Sequence[int], hold: float, turns: int = 40) -> list[float]:
+    """Return the grants of a task, by client, if these many tasks of each client contend all the time."""
+    counts = [0] * len(crowds)
+
+    async def main() -> None:
+        table = virtual.table()
+        clients = [AsyncClient(store=memory_source(table)) for _ in crowds]
+        end = clocks.steady() + turns * hold * sum(crowds)
+
+        async def contend(number: int) -> None:
+            while clocks.steady() < end:
+                async with clients[number].lock("name"):
+                    await asyncio.sleep(hold)
+                    counts[number] += 1
+
+        await asyncio.gather(*(contend(number) for number, crowd in enumerate(crowds) for _ in range(crowd)))
+        for client in clients:
+            await client.close()
+
+    virtual.run(main)
+    return [count / crowd for count, crowd in zip(counts, crowds, strict=True)]
+
+
+FAIR = 1.5
+"""How many times as many grants as a task of one client a task of another may have."""
+
+CROWDS = [(4, 1, 1, 1), (16, 4, 1), (33, 1)]
+
+
+@pytest.mark.parametrize("hold", [0.001, 0.02, 1.0])
+@pytest.mark.parametrize("crowds", CROWDS)
+def test_tasks_of_different_clients_have_equal_shares(crowds: tuple[int, ...], hold: float) -> None:
+    """A task gets as much of the lock in a client with many as in a client with one, however long it is held."""
+    found = shares(crowds, hold)
+    assert max(found) <= FAIR * min(found), found
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("contender.turn < local_queue.turn and ", ""),
+        ("contender.turn < local_queue.turn", "contender.turn <= local_queue.turn"),
+        ("contender.turn < local_queue.turn", "False"),
+    ],
+)
+def test_a_planted_bug_in_the_rule_of_turns_is_found(right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks of different clients have unequal shares if newcomers are handed the lease, or if nobody is."""
+    monkeypatch.setattr(LocalQueues, "_may_hand_off", planted(LocalQueues, "_may_hand_off", right, wrong))
+    assert any(max(found) > FAIR * min(found) for found in (shares(crowds, 0.02) for crowds in CROWDS))
+
+
+async def served_in_a_turn(count: int) -> str:
+    """Return who is served, if others of this client join before and after another client waits."""
+    table = virtual.table()
+    here = AsyncClient(store=memory_source(table), fairness_count=count)
+    async with here, AsyncClient(store=memory_source(table)) as there:
+        served: list[str] = []
+        lease = await led(here)
+
+        async def take(client: AsyncClient, who: str) -> None:
+            async with client.lock("name"):
+                served.append(who)
+
+        tasks: list[asyncio.Task[None]] = []
+        for who in ("a", "b", "c", "there", "late"):
+            tasks.append(asyncio.create_task(take(there if who == "there" else here, who)))
+            await lined_up(here, "name", len(tasks))
+            await asyncio.sleep(0.01)
+        await lease.release()
+        await asyncio.gather(*tasks)
+        return " ".join(served)
+
+
+SERVED = {0: "there a b c late", 2: "a b there c late", 3: "a b c there late", 32: "a b c there late"}
+
+
+def test_a_turn_begins_when_another_client_waits() -> None:
+    """Waiters of this client that came before are served before it, up to `fairness_count`; a newcomer is not."""
+    assert {count: virtual.run(partial(served_in_a_turn, count)) for count in SERVED} == SERVED
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "right", "wrong"),
+    [
+        (LocalQueues, "_may_hand_off", "contender.turn < local_queue.turn and ", ""),
+        (LocalQueues, "_may_hand_off", " and local_queue.passed < self._fairness_count", ""),
+        (LocalQueues, "_may_hand_off", "passed < self", "passed <= self"),
+        (LocalQueue, "note_contended", "self.begin_turn(now, contended=True)", "self.bounded = True"),
+        (LocalQueues, "_join", "contender.turn = local_queue.turn", "pass"),
+    ],
+)
+def test_a_planted_bug_in_a_turn_is_found(
+    owner: type, method: str, right: str, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order of service differs if a newcomer counts as a waiter, the count has no bound, or no turn begins."""
+    monkeypatch.setattr(owner, method, planted(owner, method, right, wrong))
+    assert {count: virtual.run(partial(served_in_a_turn, count)) for count in SERVED} != SERVED
+
+
+def test_a_turn_after_a_contended_one_has_its_bound() -> None:
+    """Another client that is not back yet when the turn begins has a bounded turn before it; later there is none."""
+    local_queue = LocalQueue(cast("LocalQueues", None), ("name", 0, 0, 0))
+    local_queue.begin_turn(10.0, contended=True)
+    for now, bounded in ((10.0, True), (10.0 + STILL_CONTENDED / 2, True), (10.0 + 2 * STILL_CONTENDED, False)):
+        local_queue.begin_turn(now, contended=False)
+        assert (local_queue.contended, local_queue.bounded) == (False, bounded)

@@ -254,7 +254,7 @@ def test_a_lost_connection_has_the_nearest_deadline_renewed_first() -> None:
             renew = renewer._renew
 
             async def noted(batch: Sequence[CoreLease]) -> None:
-                batches.append([lease.name for lease in batch])
+                batches.append([lease.grant.name for lease in batch])
                 await renew(batch)
 
             names = [(f"long {number}", 900) for number in range(3 * BATCH)]

@@ -5,11 +5,16 @@ import gc
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from tenure import AsyncClient, Client, Lease, LeaseLost, LeaseState, LockTimeout, Outcome, SelfDeadlock
+from tenure.core.reservations import Reservation
+from tenure.primitives.reentrant import ReentrantLease, _Hold
+from tenure.reentry import outside
 from tenure.stores.memory import MemoryTable, memory_source
 from tests import virtual
 from tests.hazards.helpers import TEST_TIMEOUT, eventually, soon
@@ -171,6 +176,89 @@ def test_all_leases_of_a_reservation_are_lost_together() -> None:
     run(work)
 
 
+def test_a_thread_acquires_a_lost_lease_anew_only_after_it_has_let_it_go() -> None:
+    """Whoever works under a lost outer lease is told by each inner acquisition, not granted a lease that hides it."""
+    source = virtual.source()
+    with Client(store=source) as client, Client(store=source) as other:
+        lock, again = client.lock("name", reentrant=True), client.lock("name", reentrant=True)
+        outer, inner = lock.acquire(), lock.acquire()
+        other.revoke("name", force=True)
+        eventually(outer.lost.is_set, "it is lost")
+        for _ in range(2):
+            for acquire in (lock.acquire, lock.try_acquire, again.try_acquire, lambda: again.acquire(5)):
+                with pytest.raises(LeaseLost, match="leave the outer `with`"):
+                    acquire()
+            with pytest.raises(LeaseLost, match="by force"), lock:
+                pass
+            assert not client.inspect("name").holders
+            inner.release()
+        outer.release()
+        with lock as lease:
+            lease.check()
+            assert lease.token > outer.token
+
+
+def test_an_interrupted_acquisition_leaves_no_hold_that_counts() -> None:
+    """A lease that was given back before its caller had it is not in the way, even if it was lost by then."""
+
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    source = virtual.source()
+    with Client(store=source) as client, Client(store=source) as other:
+        lock = client.lock("name", reentrant=True)
+        with patch.object(ReentrantLease, "__init__", interrupt), pytest.raises(Interrupted):
+            lock.acquire()
+        lock.acquire().release()
+
+        def lose(*_: object) -> None:
+            outside(partial(other.revoke, "name", force=True))  # as another thread would
+            interrupt()
+
+        with patch.object(ReentrantLease, "__init__", lose), pytest.raises(Interrupted):
+            lock.acquire()
+        lock.acquire().release()
+
+
+def test_a_thread_that_let_a_lost_lease_go_outside_its_bodies_acquires_it_anew() -> None:
+    """The end of a body lets a lost lease go, and so does the garbage collector."""
+    source = virtual.source()
+    with Client(store=source) as client, Client(store=source) as other:
+        lock = client.lock("name", reentrant=True)
+        with pytest.raises(LeaseLost), lock as lease:  # noqa: PT012 - the body is what is tested
+            other.revoke("name", force=True)
+            eventually(lease.lost.is_set, "it is lost")
+        box = [lock.acquire()]
+        other.revoke("name", force=True)
+        eventually(box[0].lost.is_set, "it is lost")
+        box.clear()
+        with lock as lease:
+            lease.check()
+
+
+def test_a_task_acquires_a_lost_lease_anew_only_after_it_has_let_it_go() -> None:
+    """The same for a task, whose lease has run out by its own clock."""
+
+    async def work(here: AsyncClient, there: AsyncClient) -> None:
+        lock = here.lock("name", ttl=20, max_hold=20, reentrant=True)
+        outer = await lock.acquire()
+        await asyncio.sleep(20)
+        for acquire in (lock.acquire, lock.try_acquire):
+            with pytest.raises(LeaseLost, match="max_hold"):
+                await acquire()
+        async with there.lock("name", timeout=5):
+            with pytest.raises(LeaseLost, match="release its outer leases"):
+                await lock.acquire(timeout=5)
+        await outer.release()
+        async with lock as lease:
+            lease.check()
+
+    run(work)
+
+
 def test_a_loss_leaves_nested_bodies_as_lease_lost() -> None:
     """The nested bodies of a task are cancelled together, and LeaseLost leaves the outermost."""
 
@@ -242,6 +330,53 @@ def test_it_lingers() -> None:
             pass
         with lock as second, lock as third:
             assert first.token < second.token == third.token
+
+
+def _granted_anew(self: Reservation, hold: object) -> bool:
+    """Grant the inner acquisition of a lost lease anew."""
+    if not self.lease.trusted() or not self.holds:
+        return False
+    self.holds.add(hold)
+    return True
+
+
+def _refused_for_ever(self: Reservation, hold: object) -> bool:
+    """Refuse a name whose lost lease was let go."""
+    if not self.lease.trusted():
+        raise self.lease.loss()
+    if self.holds:
+        self.holds.add(hold)
+    return bool(self.holds)
+
+
+def _entered_while_lost(self: Reservation, hold: object) -> bool:
+    """Add a hold to a lost lease, of which only a later look tells."""
+    if self.holds:
+        self.holds.add(hold)
+    return bool(self.holds)
+
+
+def _kept_by_the_collector(self: _Hold, *_: object) -> bool:
+    """Leave the hold of a lost lease object that was dropped."""
+    return self.outcome is None and not self.reservation.lease.over()
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "wrong"),
+    [
+        (Reservation, "enter", _granted_anew),
+        (Reservation, "enter", _refused_for_ever),
+        (Reservation, "enter", _entered_while_lost),
+        (_Hold, "drop", _kept_by_the_collector),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_lost_lease_that_is_acquired_wrong_is_found(owner: type, method: str, wrong: Callable[..., bool]) -> None:
+    """The tests above find each of these planted bugs."""
+    found = (AssertionError, LeaseLost, pytest.fail.Exception)
+    with patch.object(owner, method, wrong), pytest.raises(found):  # noqa: PT012 - either test may find it
+        test_a_thread_acquires_a_lost_lease_anew_only_after_it_has_let_it_go()
+        test_a_thread_that_let_a_lost_lease_go_outside_its_bodies_acquires_it_anew()
 
 
 # -- without it --------------------------------------------------------------------------------------------

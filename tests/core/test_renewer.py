@@ -72,6 +72,34 @@ def test_quick_pairs_do_not_wake_the_renewer(monkeypatch: pytest.MonkeyPatch) ->
     assert looks <= 40  # once for each lease that falls due before all earlier ones: about 8 of 2,000
 
 
+def test_a_lease_that_has_ended_before_it_is_renewed_costs_no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that stood still while it took a lease up finds it lost, and its renewer does not look for ever."""
+    looks = 0
+    look = Renewer._look
+
+    def counted(self: Renewer, now: float) -> float:
+        nonlocal looks
+        looks += 1
+        assert looks < 1000
+        return look(self, now)
+
+    async def stand_still(operation: str, done: bool) -> None:
+        if operation == "renew" and done:
+            await asyncio.sleep(1.5)
+
+    async def main() -> None:
+        source = virtual.source()
+        async with AsyncClient(store=source) as here, AsyncClient(store=disturbed(source, stand_still)) as there:
+            handle = await (await here.lock("name", ttl=1).acquire()).detach()
+            monkeypatch.setattr(Renewer, "_look", counted)
+            with pytest.raises(LeaseLost):
+                await there.adopt(handle)
+            await asyncio.sleep(60)
+
+    virtual.run(main)
+    assert looks <= 30
+
+
 def test_a_client_has_one_renewer_and_none_before_its_first_lease() -> None:
     """A client starts one renewer, with its first lease, and its close ends it."""
     before = len(renewers())

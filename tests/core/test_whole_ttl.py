@@ -11,7 +11,7 @@ from tenure import AsyncClient
 from tenure.contracts.store import StoreSource
 from tenure.stores.memory import MemoryTable, memory_source
 from tenure.stores.quorum import store as quorums
-from tenure.stores.redis.servers.deployment import Rules
+from tenure.stores.redis.deployment import Rules
 from tenure.stores.redis.store import RedisStore, capabilities_of
 from tests import virtual
 from tests.hazards.helpers import disturbed

@@ -5,15 +5,17 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tenure import AsyncClient, Client, JobNotDone, JobStatus, LeaseLost, LockTimeout, UsageError
+from tenure import AsyncClient, Client, JobNotDone, JobStatus, LeaseLost, LockTimeout, StoreUnavailable, UsageError
 from tenure.contracts.cells import Cell
 from tenure.contracts.store import Capabilities, StoreSource
+from tenure.primitives.once import OnceJob
 from tenure.stores.memory import MemoryStore, MemoryTable, memory_source
 from tests.core.test_cells import LossyStore
-from tests.hazards.helpers import TEST_TIMEOUT, Script
+from tests.hazards.helpers import TEST_TIMEOUT, Script, eventually
 
 HOUR = 3600.0
 START = 1_800_000_000_000_000
@@ -200,6 +202,33 @@ def test_a_window_that_is_over_is_not_started(wall: Wall) -> None:
         assert job.run(lambda: None).ran
 
 
+def test_a_run_does_not_wait_for_the_list_of_jobs(wall: Wall) -> None:
+    """A job runs though its name cannot be listed, and is listed while it runs, or at its end."""
+    table, full = MemoryTable(wall=wall), threading.Event()
+
+    class FullStore(MemoryStore):
+        async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:
+            if full.is_set() and name.startswith("jobs"):
+                raise StoreUnavailable("no room")
+            return await super().write_cell(name, value, version, keep, until)
+
+    def names() -> list[str]:
+        return [each.name for each in listing.jobs()]
+
+    source = StoreSource("full", MemoryStore.capabilities, lambda runtime: FullStore(runtime, table))
+    with Client(store=source, retry_for=30.0, operation_timeout=0.2) as client, Client(store=source) as listing:
+        client.once("first", window="hourly").run(lambda: eventually(lambda: names() == ["first"], "it is listed"))
+        full.set()
+        for job in ("second", "third"):
+            with pytest.raises(ValueError, match="no luck"):
+                client.once(job, window="hourly", attempts=2).run(fail)
+        assert names() == ["first"]
+        full.clear()
+        with pytest.raises(ValueError, match="no luck"):
+            client.once("fourth", window="hourly").run(fail)
+        assert names() == ["first", "fourth"]
+
+
 def test_a_clock_that_steps_back_runs_nothing_twice(client: Client, wall: Wall) -> None:
     """By up to an hour: the window that it shows again is over."""
     job = client.once("report", window="hourly")
@@ -293,7 +322,7 @@ def test_a_run_whose_lease_was_lost_is_not_done_after_another_began(client: Clie
             assert [holder.owner for holder in other.revoke("job:report", force=True)] == ["here"]
             assert other.once("report", window="hourly", attempts=2).run(lambda: "there").ran
 
-        with pytest.raises(LeaseLost, match="another attempt began"):
+        with pytest.raises(LeaseLost, match="the run was given up"):
             client.once("report", window="hourly", attempts=2).run(overtaken)
         done = other.once("report", window="hourly", attempts=2).run(fail)
         assert (done.status, done.by, done.attempts) == (JobStatus.DONE, "there", 2)
@@ -331,6 +360,177 @@ def test_what_an_operator_does(client: Client) -> None:
     assert operated.forget()
     assert client.jobs() == []
     assert job.run(lambda: 3).value == 3
+
+
+class Running:
+    """A run in a thread of its own, from the moment when its function has begun."""
+
+    def __init__(self, client: Client, name: str = "report", outcome: object = None, **options: Any) -> None:  # noqa: ANN401 - of a job
+        """Return when the function runs. It will return `outcome`, or raise it if that is an error."""
+        self._began, self._go_on, self._outcome = threading.Event(), threading.Event(), outcome
+        self.outcome: object = None
+        options = {"window": "hourly", **options} if "key" not in options else options
+        job = client.once(name, **options)
+        self._thread = threading.Thread(target=self._run, args=(job,))
+        self._thread.start()
+        assert self._began.wait(TEST_TIMEOUT)
+
+    def _run(self, job: OnceJob) -> None:
+        try:
+            self.outcome = job.run(self._work)
+        except Exception as error:  # noqa: BLE001 - for the test to look at
+            self.outcome = error
+
+    def _work(self) -> object:
+        self._began.set()
+        assert self._go_on.wait(TEST_TIMEOUT)
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        return self._outcome
+
+    def end(self) -> object:
+        """Let the function end, and return the result or the error of the call."""
+        self._go_on.set()
+        self._thread.join(TEST_TIMEOUT)
+        return self.outcome
+
+
+RECORDS: list[dict[str, Any]] = [{"window": "hourly"}, {"key": "17"}]
+
+
+@pytest.mark.parametrize("which", RECORDS)
+def test_a_job_that_is_repeated_while_it_runs(client: Client, source: StoreSource, which: dict[str, Any]) -> None:
+    """The run goes on and ends as it does; the next call after it runs the job again, and other calls wait for that."""
+    running = Running(client, attempts=3, **which)
+    with Client(store=source) as other:
+        assert other.job("report").repeat(which.get("key"))
+        job = other.once("report", attempts=3, busy="skip", **which)
+        assert job.run(fail).status is JobStatus.RUNNING
+        assert getattr(running.end(), "status", None) is JobStatus.RAN
+        assert job.run(lambda: 2).value == 2
+        assert job.run(fail).status is JobStatus.DONE
+        assert [run.attempt for run in other.jobs()[0].runs] == [1, 1]
+
+
+def test_a_repeated_run_that_fails_raises_its_own_error(client: Client, wall: Wall) -> None:
+    """And later windows run the job."""
+    running = Running(client, attempts=3, outcome=KeyError("its own"))
+    assert client.job("report").repeat()
+    assert isinstance(running.end(), KeyError)
+    wall.advance(HOUR)
+    assert client.once("report", window="hourly", attempts=3).run(lambda: 1).attempts == 1
+
+
+@pytest.mark.parametrize("which", RECORDS)
+def test_a_job_that_is_forgotten_while_it_runs(client: Client, source: StoreSource, which: dict[str, Any]) -> None:
+    """Its run is noted when it ends: the job does not run twice, and is listed again."""
+    running = Running(client, **which)
+    with Client(store=source) as other:
+        assert other.job("report").forget(which.get("key"))
+        if "key" in which:
+            other.job("report").forget()
+        assert other.jobs() == []
+        job = other.once("report", busy="skip", **which)
+        assert job.run(fail).status is JobStatus.RUNNING
+        assert getattr(running.end(), "status", None) is JobStatus.RAN
+        assert job.run(fail).status is JobStatus.DONE
+        (view,) = other.jobs()
+        assert [run.error for run in view.runs] == [""]
+
+
+def test_a_run_may_take_longer_than_its_record_is_kept(client: Client, source: StoreSource, wall: Wall) -> None:
+    """It is noted as done all the same."""
+    running = Running(client, key="17", keep=1)
+    wall.advance(5.0)
+    assert getattr(running.end(), "status", None) is JobStatus.RAN
+    with Client(store=source) as other:
+        assert other.once("report", key="17", keep=1, busy="skip").run(fail).status is JobStatus.DONE
+
+
+def test_a_run_that_was_given_up_after_it_was_forgotten_is_not_noted(client: Client, source: StoreSource) -> None:
+    """Its lock was taken by force: it gets LeaseLost, and the job runs again."""
+    running = Running(client)
+    with Client(store=source) as other:
+        assert other.job("report").forget()
+        assert other.revoke("job:report", force=True)
+        result = other.once("report", window="hourly").run(lambda: 2)
+        assert isinstance(running.end(), LeaseLost)
+        assert result.value == 2
+        assert len(other.jobs()[0].runs) == 1
+
+
+def test_a_run_that_hangs_is_freed_by_force(client: Client, source: StoreSource) -> None:
+    """As docs/jobs.md says: take its lock, and let the job run again if it has no attempt left."""
+    running = Running(client)
+    with Client(store=source) as other:
+        job = other.once("report", window="hourly")
+        assert job.run(fail).status is JobStatus.RUNNING
+        assert other.revoke("job:report", force=True)
+        assert job.run(fail).status is JobStatus.FAILED
+        assert other.job("report").repeat()
+        assert job.run(lambda: 2).value == 2
+    assert isinstance(running.end(), LeaseLost)
+
+
+def test_a_run_has_failed_after_at_most(client: Client, source: StoreSource, wall: Wall) -> None:
+    """Its lease is lost, another attempt is done, and the late end of the first gets LeaseLost."""
+    running = Running(client, attempts=2, at_most=0.2)
+    with Client(store=source) as other:
+        job = other.once("report", window="hourly", attempts=2, at_most=0.2, busy="wait", timeout=TEST_TIMEOUT)
+        wall.advance(0.3)
+        result = job.run(lambda: 2)
+        assert (result.value, result.attempts) == (2, 2)
+        assert isinstance(running.end(), LeaseLost)
+        assert [run.error for run in other.jobs()[0].runs] == ["here ran it for longer than at_most=0.2 s", ""]
+
+
+def test_a_run_that_ends_after_at_most_has_failed(client: Client, source: StoreSource, wall: Wall) -> None:
+    """Also if no other has begun: what was said of it does not change."""
+    running = Running(client, attempts=2, at_most=0.2)
+    wall.advance(0.3)
+    error = running.end()
+    assert isinstance(error, LeaseLost)
+    assert "longer than at_most=0.2 s" in str(error)
+    with Client(store=source) as other:
+        wall.advance(5.0)
+        assert other.once("report", window="hourly", attempts=2).run(lambda: 2).attempts == 2
+
+
+def test_an_async_run_is_cancelled_after_at_most(source: StoreSource) -> None:
+    """And has failed. A cancellation from elsewhere is not taken for that."""
+    began = asyncio.Event()
+
+    async def hang() -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        async with AsyncClient(store=source, owner="here") as client:
+            job = client.once("report", window="hourly", attempts=2, at_most=0.1)
+            with pytest.raises(LeaseLost, match=r"was cancelled after at_most=0\.1 s"):
+                await job.run(hang)
+            began.clear()
+            (view,) = await client.jobs()
+            assert (view.running, view.done, len(view.runs)) == ("", False, 1)
+            task = asyncio.create_task(client.once("other", window="hourly", at_most=HOUR).run(hang))
+            await began.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(main())
+
+
+def test_a_running_job_shows_for_how_long(client: Client, wall: Wall) -> None:
+    """And how long it usually takes: the median of its last runs that were done."""
+    for took in (1.0, 2.0, 50.0):
+        client.once("report", window="hourly").run(wall.advance, took)
+        wall.advance(HOUR)
+    assert (client.jobs()[0].running_for, client.jobs()[0].usual) == (None, 2.0)
+    running = Running(client)
+    wall.advance(9 * HOUR)
+    assert (client.jobs()[0].running_for, client.jobs()[0].usual) == (9 * HOUR, 2.0)
+    running.end()
 
 
 def test_a_paused_job_runs_for_no_key(client: Client) -> None:
@@ -387,7 +587,7 @@ def test_the_wrong_form_is_refused(client: Client) -> None:
     def generate() -> Iterator[int]:
         yield 1
 
-    with pytest.raises(UsageError, match="is async: decorate it with a job of an AsyncClient"):
+    with pytest.raises(UsageError, match="is async: give it to a job of an AsyncClient"):
         client.once("report", window=60)(report)
     with pytest.raises(UsageError, match="is a generator"):
         client.once("report", window=60)(generate)

@@ -18,6 +18,9 @@ SCHEDULES: list[object] = [
     90.5,
     "hourly",
     "daily",
+    "weekly",
+    "monthly",
+    *(f"{often} America/Santiago" for often in ("weekly", "monthly")),
     *(f"daily {zone}" for zone in ZONES),
     *(f"{expression} {zone}" for expression in EXPRESSIONS for zone in ZONES),
 ]
@@ -78,6 +81,20 @@ def test_a_local_day_has_its_hours(day: str, hours: int) -> None:
     assert found.ends - found.starts == hours * 3600 * MICROS
 
 
+def test_weeks_begin_on_monday_and_months_on_the_first() -> None:
+    """At midnight there."""
+    vienna, day = ZoneInfo("Europe/Vienna"), at("2026-02-26 12:00")
+    week, month = schedule("weekly Europe/Vienna")[1](day), schedule("monthly Europe/Vienna")[1](day)
+    assert (instant(week.starts), instant(week.ends)) == (
+        datetime(2026, 2, 23, tzinfo=vienna),
+        datetime(2026, 3, 2, tzinfo=vienna),
+    )
+    assert (instant(month.starts), instant(month.ends)) == (
+        datetime(2026, 2, 1, tzinfo=vienna),
+        datetime(2026, 3, 1, tzinfo=vienna),
+    )
+
+
 def test_a_window_is_named_by_its_beginning() -> None:
     """As text that people read."""
     assert Window(at("2026-11-25 07:00"), at("2026-11-25 08:00")).name == "2026-11-25T07:00:00Z"
@@ -90,7 +107,7 @@ def test_a_window_is_named_by_its_beginning() -> None:
         (True, "must be a number or a str"),
         (None, "must be a number or a str"),
         ("", "must be a number or a str"),
-        ("weekly", "'weekly' is no window: give a number of seconds"),
+        ("yearly", "'yearly' is no window: give a number of seconds"),
         ("daily Europe/Nowhere", "no time zone 'Europe/Nowhere' on this machine"),
         ("daily ../../etc/passwd", "no time zone"),
         ("61 * * * *", "is no cron expression"),

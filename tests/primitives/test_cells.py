@@ -4,9 +4,11 @@ import asyncio
 import threading
 from collections import Counter as Tally
 from collections.abc import Callable, Coroutine
+from datetime import datetime, time, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -19,6 +21,7 @@ from tenure.core.session import Session
 from tenure.errors import OutcomeUnknown, StoreUnavailable
 from tenure.runtimes import clocks
 from tenure.stores.memory import MemoryStore, MemoryTable, memory_source
+from tenure.table import stock as table_stock
 from tests import virtual
 from tests.hazards.helpers import Script, eventually
 
@@ -248,7 +251,7 @@ def test_waiters_pass_in_their_order_at_the_rate() -> None:
     """Ten tasks ask at once; they pass in the order in which they came, a unit a second."""
 
     async def work(client: AsyncClient) -> None:
-        limit = client.limit("l", 1, 1.0)
+        limit = client.limit("l", 1, 1.0, smooth=True)
         passed: list[tuple[int, float]] = []
 
         async def one(number: int) -> None:
@@ -365,11 +368,165 @@ def test_a_closed_client_ends_its_waits() -> None:
     in_virtual_time(MemoryStore, work)
 
 
-def test_more_than_the_burst_is_refused() -> None:
-    """And so are numbers that are none."""
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ({"rate": 0, "per": 1.0}, "rate must be"),
+        ({"rate": 1.5, "per": 1.0}, "rate must be"),
+        ({"rate": 1, "per": 0.0}, "per must be"),
+        ({"rate": 1, "per": 1e9}, "per must be"),
+        ({"rate": 1, "per": 1.0, "burst": 2}, "smooth=True; without it, up to 1 units pass at once: leave it out"),
+        ({"rate": 1, "per": 1.0, "smooth": True, "burst": 0}, "burst must be"),
+        ({"rate": 1, "per": 1e6, "smooth": True, "burst": 99}, "more than a year: give a smaller one"),
+        ({"rate": 1, "per": "fortnight"}, 'is no window: give a number of seconds, "hour"'),
+        ({"rate": 1, "per": ""}, "is no window"),
+        ({"rate": 1, "per": "hour Europe/Berlin"}, "is no window"),
+        ({"rate": 1, "per": "day Europe/Nowhere"}, "no time zone"),
+        ({"rate": 1, "per": "day", "smooth": True}, "leave smooth out"),
+        ({"rate": 1, "per": 1.0, "timeout": -2}, "timeout"),
+    ],
+)
+def test_a_rule_that_is_none_is_refused(rule: dict[str, Any], message: str) -> None:
+    """The error says what to give."""
+    with Client(store=memory_source(MemoryTable())) as client, pytest.raises(UsageError, match=message):
+        client.limit("l", **rule)
+
+
+def test_more_than_may_ever_pass_at_once_is_refused() -> None:
+    """Nobody could wait for it."""
     with Client(store=memory_source(MemoryTable())) as client:
-        with pytest.raises(UsageError, match="burst of 2"):
-            client.limit("l", 1, 1.0, burst=2).acquire(3)
-        for rate, per, burst in ((0, 1.0, 1), (1, 0.0, 1), (1, 1.0, 0), (1.5, 1.0, 1)):
-            with pytest.raises(UsageError):
-                client.limit("l", rate, per, burst)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        for limit in (client.limit("l", 2, 1.0), client.limit("l", 9, 1.0, smooth=True, burst=2)):
+            with pytest.raises(UsageError, match="at most 2 units pass at once, and never 3: acquire fewer"):
+                limit.acquire(3)
+
+
+def test_all_of_the_rate_passes_when_it_is_wanted() -> None:
+    """A hundred at once, the next when the first leave the window, and so for each key."""
+    with virtual.stopped_clock() as clock, Client(store=source_of(MemoryStore)) as client:
+        limit = client.limit("l", rate=100, per=60)
+        assert all(limit.try_acquire() for _ in range(60))
+        clock.advance(30)
+        assert sum(limit.try_acquire() for _ in range(60)) == 40
+        assert (limit.available(), limit.available(key="k")) == (0, 100)
+        clock.advance(30)
+        assert limit.available() == 60
+        limit.acquire(60, timeout=0)
+        assert not limit.try_acquire()
+        limit.reset()
+        assert limit.available() == 100
+
+
+def test_a_cost_that_is_known_afterwards_is_settled() -> None:
+    """What was estimated too high may be used by others; what was too low makes them wait."""
+    with virtual.stopped_clock() as clock, Client(store=source_of(MemoryStore)) as client:
+        limit = client.limit("tokens", rate=10_000, per=60)
+        charge = limit.acquire(9_000)
+        assert limit.available() == 1_000
+        charge.settle(400)
+        charge.settle(500)
+        assert (charge.units, limit.available()) == (500, 9_500)
+        limit.acquire(9_000, key="k").settle(30_000)
+        assert (limit.available(key="k"), limit.available()) == (0, 9_500)
+        clock.advance(61)
+        assert limit.available(key="k") == 10_000
+        with pytest.raises(UsageError, match="actual must be a whole number from 0 on"):
+            charge.settle(-1)
+
+
+def test_a_day_begins_at_midnight_where_it_was_said() -> None:
+    """Whoever waits passes at midnight in Berlin, which is 22:00 or 23:00 in UTC."""
+
+    async def work(client: AsyncClient) -> None:
+        limit = client.limit("l", 2, "day Europe/Berlin")
+        await limit.acquire(2)
+        with pytest.raises(LockTimeout) as refused:
+            await limit.acquire(timeout=1)
+        now = datetime.fromtimestamp((await client.session().cells.look("x"))[1] / 1e6, ZoneInfo("Europe/Berlin"))
+        midnight = datetime.combine(now.date() + timedelta(days=1), time.min, now.tzinfo)
+        assert refused.value.wait == pytest.approx((midnight.timestamp() - now.timestamp()) / 0.99, rel=0.01)
+
+    in_virtual_time(MemoryStore, work)
+
+
+def test_a_decorated_function_waits_for_its_slot() -> None:
+    """By the timeout of the limit; async functions too."""
+
+    async def work(client: AsyncClient) -> None:
+        @client.limit("l", 1, 10.0, timeout=15)
+        async def call(value: int) -> int:
+            return value
+
+        began = clocks.steady()
+        assert [await call(1), await call(2)] == [1, 2]
+        assert 10.0 <= clocks.steady() - began < 11.0
+        waiting = asyncio.create_task(call(3))
+        await asyncio.sleep(0)
+        with pytest.raises(LockTimeout):
+            await call(4)
+        assert await waiting == 3
+
+    in_virtual_time(MemoryStore, work)
+    with Client(store=memory_source(MemoryTable())) as client:
+
+        @client.limit("l", 1, 10.0, timeout=0)
+        def call() -> int:
+            return 1
+
+        assert call() == 1
+        with pytest.raises(LockTimeout):
+            call()
+        with pytest.raises(UsageError, match="limit of an AsyncClient"):
+            client.limit("l", 1, 1.0)(asyncio.sleep)
+
+
+def test_a_reservation_finds_a_segment_that_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stock keeps as many reservations as its segments together, and units come to the segment with room."""
+    monkeypatch.setattr(table_stock, "MOST_RESERVATIONS", 2)
+    with Client(store=memory_source(MemoryTable())) as client:
+        stock = client.stock("seats", 3)
+        stock.restock(10)
+        reservations = [stock.reserve(1, ttl=900) for _ in range(6)]
+        assert all(reservations)
+        with pytest.raises(UsageError, match=r"each segment of the stock 'seats' has 2 reservations.*more segments"):
+            stock.reserve(1, ttl=900)
+        assert stock.take(4) == 4  # what is reserved stands in the way of nobody else
+        assert stock.reserve(1, ttl=900) is None
+        assert reservations[0] is not None
+        assert reservations[0].cancel()
+        kept = stock.reserve(1, ttl=900)
+        assert kept is not None
+        assert kept.confirm()
+        assert stock.total() == 0
+
+
+def test_units_in_full_segments_are_reserved_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment that keeps no more reservations gives its units to one that does."""
+    monkeypatch.setattr(table_stock, "MOST_RESERVATIONS", 1)
+    with Client(store=memory_source(MemoryTable())) as client:
+        stock = client.stock("seats", 3)
+        stock.restock(9)
+        assert stock.reserve(3, ttl=900) is not None
+        assert stock.reserve(3, ttl=900) is not None
+        stock.restock(6)
+        left = stock.reserve(9, ttl=900)
+        assert left is not None
+        assert stock.total() == 0
+        assert left.cancel()
+        assert stock.total() == 9
+
+
+def test_hundreds_of_failing_runs_and_clients_fill_no_cell() -> None:
+    """A job whose error is long in bytes runs as often as it is asked to, and says its own error each time."""
+    table, ran = MemoryTable(), 0
+
+    def fail() -> None:
+        nonlocal ran
+        ran += 1
+        raise RuntimeError("\u9501" * 2000)
+
+    for number in range(25):
+        with Client(store=memory_source(table), owner=f"node-{number}") as client:
+            with pytest.raises(RuntimeError):
+                client.once("job", window=3600, attempts=1000).run(fail)
+            assert client.job("job").repeat()
+    assert ran == 25

@@ -40,7 +40,7 @@ class Thing:
 
     async def have(self, within: float = TEST_TIMEOUT) -> bool:
         """Have it made, once."""
-        return await self.flight.fly(lambda: not self.made, self.make, self.runtime.now() + within)
+        return await self.flight.run(lambda: not self.made, self.make, self.runtime.now() + within)
 
 
 def test_many_threads_make_it_once() -> None:

@@ -22,7 +22,7 @@ class Cell:
     value: bytes
     """b"" if there is no cell."""
     version: int
-    """Another number after each write, and never the same again, also if the cell was removed between; 0: no cell."""
+    """A larger number after each write, and never the same again, also if the cell was removed between; 0: no cell."""
     now: int
     """The store's wall clock, in microseconds since 1970, UTC."""
     written: bool = False
@@ -83,6 +83,7 @@ class AddingCellStore(CellStore, Protocol):
 
         None: nothing was done, because there is no such cell, the result would be out of bounds, the lane has made a
         change with a larger number, or the store leaves this cell to the functions of `core/cells.py`. A request
-        without a reply is safe to repeat. A late copy of a request is refused once its lane has made a later change.
+        without a reply is safe to repeat. A late copy of a request is refused once its lane has made a later change,
+        or the cell has forgotten replies and that of this lane may be one of them.
         """
         ...

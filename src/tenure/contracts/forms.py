@@ -2,7 +2,7 @@
 
 A store keeps a *mark*: the number of the form of what is in it, and the release that a program needs to read that. So
 does each value of a later form than the first, in front of all else. A client that meets the mark of a form that it
-does not read refuses, and changes nothing. ARCHITECTURE.md has the rule for releases ("The stored form"): what a
+does not read refuses, and changes nothing. README.md beside it has the rule for releases: what a
 release introduces it only reads, and the next release writes it.
 """
 

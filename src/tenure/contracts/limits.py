@@ -1,6 +1,6 @@
 """The limits of names, durations and numbers. Every refusal says what is allowed."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tenure.errors import UsageError
 
@@ -8,8 +8,15 @@ if TYPE_CHECKING:
     from tenure.contracts.store import Capabilities
 
 NAME_BYTES = 512
+LONGEST_REPLY = 2**25
+"""How many bytes a reply of a server may have: far more than any reply to a request of a client has."""
+
 LONGEST = 366 * 86_400.0
 """The longest duration, in seconds."""
+
+MAX_TTL = 30.0
+"""The longest ttl, in seconds, that a store grants which may forget grants, unless its URL says another: `max_ttl`. It
+is the least length of a quarantine, too: docs/adr/0004-quarantine.md says why."""
 
 EVERYBODY = 2**20
 """The capacity of a reader/writer lock: the most readers at a time, and the weight of a writer. No semaphore has as
@@ -18,9 +25,20 @@ many permits, so that a name is never used as both."""
 MOST_TOKENS = 2**53 - 1
 """The largest fencing token."""
 
-SKIP, WAIT, RAISE = "skip", "wait", "raise"
+SKIP: Final = "skip"
+WAIT: Final = "wait"
+RAISE: Final = "raise"
 BUSY = (SKIP, WAIT, RAISE)
 """What is done while another holds a lock or runs a job: do without; wait; raise LockTimeout."""
+
+
+def describe_quarantine(left: float) -> str:
+    """Describe why a store grants nothing, for how many more seconds, and how long that lasts in all."""
+    return (
+        "the store restarted, failed over or is new, and may have forgotten leases. It is quarantined: it grants "
+        f"nothing for another {left:.1f} s. A quarantine lasts for max_ttl or longer, because a forgotten lease may "
+        "last as long"
+    )
 
 
 def check_name(name: object, what: str = "a lock name") -> str:
@@ -59,6 +77,11 @@ def check_ttl(value: object, able: "Capabilities") -> float:
             f"?max_ttl={ttl:g}."
         )
     return ttl
+
+
+def check_template(template: str) -> str:
+    """Return `template` if events can have it, or it is empty; else raise UsageError."""
+    return check_name(template, "a template") if template else ""
 
 
 def check_timeout(value: object) -> float | None:

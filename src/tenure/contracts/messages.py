@@ -21,7 +21,6 @@ class SharedPart:
     __slots__ = ("kept",)
 
     def __init__(self) -> None:
-        """Begin with nothing kept."""
         self.kept: object = None
 
 
@@ -99,6 +98,8 @@ class Busy:
     quarantine: int = 0
     votes: tuple[Vote, ...] = ()
     """The reply of each node of a quorum."""
+    blocked: int = 0
+    """How long a lock delay keeps the name from everybody, if nobody holds it and the store knows."""
     stands: bool = False
     """Whether the request is in a queue nevertheless, to be notified of its retry time. A client that gives up must
     withdraw it."""
@@ -130,6 +131,8 @@ class ReleaseRequest:
     """Whether a copy of the acquire request may still be under way, and must be refused when it arrives."""
     keep: int = 0
     """How long the store must still keep the name from others, for `min_hold`."""
+    unrevoked_for: int = 0
+    """Set by a store that does not know the lease, and remembers revocations: for how long nobody has revoked it."""
 
 
 @dataclass(slots=True)
@@ -162,6 +165,15 @@ class AdjustRequest:
     """The new owner text, for people to read. Empty: no change."""
     raise_to: int = 0
     """A larger token to issue to the lease, or 0. If a token as large was issued before, the request is refused."""
+    successor: str = ""
+    """The request id under which the lease goes on, for another client; empty: no change. It comes with `raise_to`, and
+    only to a store that `hands_over`. The store refuses the old id from then on, and notifies its client that the lease
+    was revoked. In quarantine the request is refused, because the store may have forgotten who has the lease."""
+    channel: str = ""
+    """With `successor`: the channel of the client that goes on with the lease; empty: no client does."""
+    ttl: int = 0
+    """With `successor`: the lease lasts so long from now on, be it shorter than before; 0: as long as before. A store
+    that keeps it for less lowers this number."""
 
 
 @dataclass(slots=True)
@@ -184,7 +196,7 @@ class NotGranted:
     votes: tuple[Vote, ...] = ()
     """The last reply of each node of a quorum."""
     blocked: int = 0
-    """How long a lock delay still keeps the name from everybody. No store sets this: `Session.explain` does."""
+    """How long a lock delay still keeps the name from everybody. No store sets this: the attempt does, from `Busy`."""
 
 
 class NotificationKind(StrEnum):
@@ -230,11 +242,18 @@ class HolderView:
     """The value that an elected leader publishes."""
     actor: str = ""
     """The thread or task of the owner, with deadlock detection."""
+    released: bool = False
+    """Whether the lease has been released, and only its `min_hold` still keeps the name from others."""
+    reason: str = ""
+    """What a lease is for that was detached, as its owner said."""
+    detached: bool = False
+    """Whether the lease is detached: no client renews it, and whoever has its handle can adopt it."""
 
     def read_metadata(self) -> None:
         """Split the store's text for the owner into the owner and its metadata."""
         metadata = read_metadata(self.owner)
         self.owner, self.value, self.actor = metadata.owner, metadata.value, metadata.actor
+        self.reason, self.detached = metadata.reason, bool(metadata.handle) and not metadata.adopted
 
 
 @dataclass(slots=True)
@@ -270,6 +289,8 @@ class NameView:
     quarantined_for: float = 0.0
     """How long the store will still grant nothing, because it may have forgotten grants. An inspection never begins a
     quarantine."""
+    quarantined_since: float = 0.0
+    """How long ago that began; 0.0 if it has not, or the store does not know."""
 
 
 @dataclass(slots=True)

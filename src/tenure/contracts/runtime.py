@@ -12,6 +12,10 @@ from typing import Any, Protocol, TypeVar
 T = TypeVar("T")
 
 
+class ShuttingDown(RuntimeError):
+    """The interpreter shuts down, and starts no more threads."""
+
+
 class Event(Protocol):
     """A flag that a task or thread can wait for."""
 
@@ -30,7 +34,7 @@ class Event(Protocol):
         ...
 
 
-class Task(Protocol):
+class SpawnedTask(Protocol):
     """Work that runs beside its spawner."""
 
     def ended(self) -> bool:
@@ -98,10 +102,10 @@ class Runtime(Protocol):
     async def sleep(self, seconds: float) -> None:
         """Wait for a number of seconds."""
 
-    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> Task:
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> SpawnedTask:
         """Run `work()` beside the caller. The spawner must see to its end.
 
-        Raises RuntimeError if no work can be started, for instance while the interpreter shuts down.
+        Raises RuntimeError if no work can be started; ShuttingDown if that is because the interpreter shuts down.
         """
         ...
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from tenure.contracts.findings import Finding, Report
 from tenure.contracts.messages import (
     AcquireRequest,
     AdjustRequest,
@@ -63,6 +64,11 @@ class Capabilities:
     """Whether a request may be passed by others for a time (`AcquireRequest.fair_after`), or nobody keeps an order."""
     cells: bool = False
     """Whether the store keeps cells (contracts/cells.py): for counters, limits, stocks and jobs that run once."""
+    shows_renewals: bool = True
+    """Whether `inspect` shows what is left of a lease since its last renewal: so a silent holder is seen."""
+    hands_over: bool = False
+    """Whether a lease depends on no connection or session of its client, so that another client can go on with it
+    (`AdjustRequest.successor`)."""
     shows_leases: bool = True
     """Whether others see the owner, the token and the ttl of a lease. If not, they see that the name is held, and in
     place of the owner by which session."""
@@ -76,6 +82,8 @@ class StoreSource:
     """The store in a few words, without secrets: for errors and `repr`."""
     capabilities: Capabilities
     make: Callable[[Runtime], "Store"]
+    ttl: float | None = None
+    """The ttl of locks that say none, if the URL has one, in seconds."""
 
 
 @runtime_checkable
@@ -88,11 +96,44 @@ class Waitable(Protocol):
 
 
 @runtime_checkable
+class SendsReleases(Protocol):
+    """A store that can send a release and take its reply later."""
+
+    def send_release(self, release: ReleaseRequest, until: float, told: Callable[[Outcome | None], None]) -> bool:
+        """Send a release, of which `told` gets the outcome; return False if it cannot be sent now, and was not.
+
+        `told` gets None if no outcome is known: then the release may be carried out late. It is called once or more,
+        from any thread of the runtime, or never, if the store does not answer by `until`.
+        """
+        ...
+
+    def collect_replies(self) -> None:
+        """Take the replies that have come by now and that no other request will take soon."""
+
+
+@runtime_checkable
 class Forgetful(Protocol):
     """A store that may forget grants, and then is in quarantine: it grants nothing until they have run out."""
 
     async def end_quarantine(self, until: float) -> float:
         """End the quarantine at once; return how many seconds it would still have lasted (0.0: there was none)."""
+        ...
+
+
+@runtime_checkable
+class Examinable(Protocol):
+    """A store that tells how it is set, and whether that is wrong for locks."""
+
+    on_findings: Callable[[Sequence[Finding]], None]
+    """Called with what a server shows of itself when it is connected, without a further request. The client sets it."""
+
+    async def examine(self, ttl: float, timeout: float) -> Report:
+        """Look at the settings of the store, whether or not it is open. Each request may take `timeout` seconds.
+
+        `ttl` is the longest ttl that the program uses, in seconds. Raises StoreError if no server answers. What a
+        server does not tell is in `Report.unseen`. Nothing is written, but to a row that no name uses, where nothing
+        else shows whether writes are refused.
+        """
         ...
 
 
@@ -107,6 +148,8 @@ class Store(Protocol):
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
         """Connect, start to deliver notifications, and return this client's channel ("" if there is none).
+
+        A store that opens a channel later delivers a GAP notification that names it.
 
         Raise StoreError if the store has a later form than this client reads (contracts/forms.py), here or later on.
         Call `deliver` only where the runtime runs its code, with `Runtime.post`.

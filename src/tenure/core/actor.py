@@ -19,4 +19,4 @@ class Actor:
     def holds(self) -> tuple[str, ...]:
         """Return the names that the actor holds now; of very many, those that it acquired last."""
         self.leases = [lease for lease in self.leases if lease.trusted()]
-        return tuple(lease.name for lease in self.leases[-MOST_HELD:])
+        return tuple(lease.grant.name for lease in self.leases[-MOST_HELD:])

@@ -18,9 +18,10 @@ It obeys these rules. The model checker finds a counterexample if any of them is
 
 import logging
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tenure.contracts.deadlines import DRIFT, NEVER, micros, seconds, valid_until
+from tenure.contracts.deadlines import DRIFT, NEVER, seconds, valid_until
 from tenure.contracts.limits import EVERYBODY
 from tenure.contracts.messages import (
     AcquireRequest,
@@ -32,13 +33,18 @@ from tenure.contracts.messages import (
     NotificationKind,
     Queued,
     Reply,
-    SharedPart,
     WithdrawRequest,
 )
-from tenure.core.access import BRIEF, StoreAccess
+from tenure.core.access import StoreAccess
 from tenure.core.deadlocks import LOOK_EVERY, refuse_deadlock
-from tenure.core.lease import CoreLease
-from tenure.core.self_deadlock import refuse_to_wait_behind_oneself, refuse_to_wait_for_oneself
+from tenure.core.lease import CoreLease, Grant
+from tenure.core.requests import MIN_REQUEST_TIME
+from tenure.core.self_deadlock import (
+    WARN_AFTER,
+    held_by_caller,
+    refuse_to_wait_for_oneself,
+    warn_of_waiting_for_oneself,
+)
 from tenure.core.spec import LockSpec
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable, UsageError
 from tenure.escaping import quoted
@@ -50,33 +56,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tenure")
 
-INTERVAL = 1_000_000
-"""The longest time between two requests of the first waiter, in microseconds."""
-
-POLLING = 20_000
-"""The same for a client without a notification channel: only a reply can tell its waiters of a grant."""
-
 WAITER_TTL = 4_000_000
 """For how long the store takes a silent waiter for alive, in microseconds: several intervals. See `silence_factor`."""
 
 
-class AttemptPlan:
-    """The values that all attempts of one client for one spec share. The first attempt computes them."""
+class InUse(UsageError):
+    """The name is in use with another capacity."""
 
-    __slots__ = ("access", "interval", "owner", "request_timeout", "shared", "shared_range", "ttl")
-
-    def __init__(self, access: StoreAccess, spec: LockSpec) -> None:
-        """Compute it, for a client that is open."""
-        longest = INTERVAL if access.channel else POLLING
-        self.access = access
-        self.ttl = spec.ttl if spec.max_hold == NEVER else min(spec.ttl, micros(spec.max_hold))
-        self.interval = longest if self.ttl >= 4 * longest else self.ttl // 4
-        self.owner = spec.metadata or access.owner
-        self.request_timeout = access.request_timeout(spec.ttl)
-        self.shared = SharedPart()
-        """For the requests that reserve one token."""
-        self.shared_range = SharedPart()
-        """For the requests that reserve a range of tokens, of which a store has but one length."""
+    def __init__(self, message: str, capacity: int) -> None:
+        """Say so; `capacity` is the one that the name is in use with."""
+        super().__init__(message)
+        self.capacity = capacity
 
 
 class Attempt:
@@ -84,10 +74,12 @@ class Attempt:
 
     contended = False
     """Whether another client waits for the name that was granted."""
-    outrun = False
+    contended_before_grant = False
     """Whether the notification of that waiter came before the grant itself."""
     unanswered_since = NEVER
     """Since when the store has not answered. The local queue sets it before `run` if it knows an earlier time."""
+    _answer: Reply | None = None
+    """The reply to the first request, if that went along with another before `run`."""
     _signal: "Event | None" = None
     """Wakes the waiter. Made when the waiter first has to wait."""
     _retry_at = NEVER
@@ -102,6 +94,8 @@ class Attempt:
     """When the request was sent last."""
     _look_at = 0.0
     """When to look for deadlocks again."""
+    _warn_at = NEVER
+    """When to say in the log that the caller may wait for itself."""
 
     def __init__(
         self,
@@ -121,17 +115,19 @@ class Attempt:
         A `span` of more than one reserves as many tokens, for local hand-offs of the lease.
         """
         self._access = access
-        self._runtime = access.runtime
-        self._spec = spec
+        self._runtime = runtime = access.runtime
+        self.spec = spec
         self._until = until
         self._owned = owned
-        plan: AttemptPlan | None = spec.plan
-        if plan is None or plan.access is not access:
-            plan = AttemptPlan(access, spec)
-            object.__setattr__(spec, "plan", plan)
+        plan = access.plans.get(spec.id)
+        if plan is None or plan.channel is not access.channel:
+            plan = access.plan_for(spec)
+        proposal = access.highest
+        if not access.local and (wall := runtime.wall()) > proposal:  # a local store reads the same clock itself
+            proposal = wall
         self._request = AcquireRequest(
             spec.name,
-            self._runtime.new_id(),
+            runtime.new_id(),
             access.channel,
             plan.owner,
             plan.ttl,
@@ -140,42 +136,43 @@ class Attempt:
             spec.weight,
             spec.capacity,
             spec.lock_delay,
-            access.highest if access.local else access.proposal(),
+            proposal,
             wait,
             span,
-            fair_after=spec.fair_after,
-            shared=plan.shared if span == 1 else plan.shared_range,
+            False,  # noqa: FBT003 - by position, which is faster
+            spec.fair_after,
+            plan.shared if span == 1 else plan.shared_range,
         )
         self._request_timeout = plan.request_timeout
         """How many seconds one request may take."""
 
     async def run(self) -> CoreLease | NotGranted:
-        """Acquire the name. Returns the lease, or NotGranted, which names the holders, when the time is up."""
-        attempts, request_id = self._access.attempts, self._request.request_id
+        """Acquire the name. Returns the lease, or NotGranted, which names the holders, when the time is up.
+
+        Most acquisitions are one request, which this function sends and whose grant it enters. Anything else goes the
+        general way, with the same request.
+        """
+        attempts, request_id, reply = self._access.attempts, self._request.request_id, self._answer
         try:
             attempts[request_id] = self
-            if self._access.closed:  # a `close` that begins after this line finds this attempt in `attempts`
-                self._access.refuse_if_closed()
-            while True:
+            if not self._access.acquires:  # a `close` or `drain` that begins after this line finds this in `attempts`
+                self._access.refuse_to_acquire()
+            if self.unanswered_since != NEVER:  # earlier leaders got no answer
                 reply = await self._send_until_answered()
-                result: CoreLease | NotGranted | None
-                if isinstance(reply, Granted):
-                    self.contended = reply.contended
-                    result = self._enter(reply.token, valid_until(self._sent, reply.ttl))
-                    if result is not None and reply.ttl < self._request.ttl:
-                        result.granted_ttl = reply.ttl
-                else:
-                    result = await self._wait(reply)
-                if result is None and not isinstance(reply, Busy) and (self._is_late() or not self._request.wait):
-                    result = await self._runtime.finish(self._withdraw_in_time(self._request_timeout))
-                if result is not None:
-                    return result
+            elif reply is None:
+                try:
+                    reply = await self._send()
+                except StoreUnavailable as error:
+                    reply = await self._send_until_answered(error)
+            if isinstance(reply, Granted) and (lease := self._enter_granted(reply)) is not None:
+                return lease
+            return await self._go_on(reply)
         except GeneratorExit:
             raise
         except BaseException as error:
             if self._engaged:
                 late = self._until is not None and isinstance(error, StoreUnavailable)
-                await self._runtime.finish(self._withdraw_in_time(BRIEF) if late else self._withdraw(error))
+                await self._runtime.finish(self._withdraw_in_time(MIN_REQUEST_TIME) if late else self._withdraw(error))
             raise
         finally:
             attempts.pop(request_id, None)
@@ -192,7 +189,7 @@ class Attempt:
 
     def waits_with(self, stop: "Stop") -> bool:
         """Return whether setting `stop` ends the wait of this acquisition."""
-        return self._spec.stop is stop
+        return self.spec.stop is stop
 
     def dismiss(self) -> None:
         """Wake the waiter, so that it sees that the client is closed or the wait is stopped."""
@@ -203,103 +200,116 @@ class Attempt:
     async def _wait(self, reply: Reply) -> CoreLease | NotGranted | None:
         """Wait as a reply other than a grant says. Return None when the request is to be repeated."""
         if isinstance(reply, Queued):
-            if self._spec.actor is not None:
-                await self._look_for_deadlocks(self._spec.actor)
+            if self.spec.actor is not None:
+                await self._look_for_deadlocks(self.spec.actor)
             return await self._wait_for_push(reply)
         if isinstance(reply, Busy):
             return await self._wait_to_repeat(reply)
         raise self._refusal(reply)
 
-    async def _send_until_answered(self) -> Reply:
-        """Send the request; repeat it while the store does not answer, for as long as the client's `retry_for`."""
-        give_up_at = None
+    async def _go_on(self, reply: Reply) -> CoreLease | NotGranted:
+        """Go on after a reply that made no lease: wait as it says, and repeat the request, until the end."""
+        while True:
+            result = self._enter_granted(reply) if isinstance(reply, Granted) else await self._wait(reply)
+            if result is None and not isinstance(reply, Busy) and (self._is_late() or not self._request.wait):
+                result = await self._runtime.finish(self._withdraw_in_time(self._request_timeout))
+            if result is not None:
+                return result
+            reply = await self._send_until_answered()
+
+    def _send(self) -> Coroutine[Any, Any, Reply]:
+        """Send the request."""
+        self._engaged = True
+        self._retry_at = NEVER
+        self._granted = 0  # an earlier push no longer counts: the store repeats that grant, or has forgotten it
+        self._sent = self._runtime.now()
+        return self._send_once(self._sent + self._request_timeout)
+
+    async def _send_until_answered(self, unanswered: StoreUnavailable | None = None) -> Reply:
+        """Send the request; repeat it while the store does not answer, for as long as the client's `retry_for`.
+
+        `unanswered` is the error of a request that was sent before.
+        """
         delay = 0.02
         while True:
-            self._engaged = True
-            self._retry_at = NEVER
-            sent = self._sent = self._runtime.now()
-            self._granted = 0  # an earlier push no longer counts: the store repeats that grant, or has forgotten it
-            try:
-                reply = await self._send_once(sent + self._request_timeout)
-            except StoreUnavailable as error:
-                self._unsure = self._unsure or isinstance(error, OutcomeUnknown)
-                self.unanswered_since = min(self.unanswered_since, sent)
-                give_up_at = give_up_at or self._give_up_at(self.unanswered_since)
-                pause = delay * (0.5 + self._runtime.random())
-                if self._runtime.now() + pause >= give_up_at:
-                    raise
-                self._access.refuse_to_wait(self._spec)
-                self._access.note_unanswered(self._spec.title, error, self.unanswered_since, give_up_at)
-            else:
-                if self.unanswered_since != NEVER:
-                    self._access.note_answer(self.unanswered_since)
-                    self.unanswered_since = NEVER
-                return reply
+            if unanswered is None:
+                try:
+                    reply = await self._send()
+                except StoreUnavailable as error:
+                    unanswered = error
+                else:
+                    if self.unanswered_since != NEVER:
+                        self._access.requests.note_answer(self.unanswered_since)
+                        self.unanswered_since = NEVER
+                    return reply
+            self._unsure = self._unsure or isinstance(unanswered, OutcomeUnknown)
+            self.unanswered_since = min(self.unanswered_since, self._sent)
+            give_up_at = self.unanswered_since + (self._access.requests.retry_for if self._request.wait else 0.0)
+            if self._until is not None:
+                give_up_at = min(self._until, give_up_at)
+            pause = delay * (0.5 + self._runtime.random())
+            if self._runtime.now() + pause >= give_up_at:
+                raise unanswered
+            self._access.refuse_to_wait(self.spec)
+            self._access.requests.note_unanswered(self.spec.title, unanswered, self.unanswered_since, give_up_at)
+            unanswered = None
             await self._runtime.sleep(pause)
             delay = min(delay * 2, 0.5)
 
     async def _wait_to_repeat(self, reply: Busy) -> NotGranted | None:
         """Wait for the retry time of a busy store and return None; return NotGranted if there is no time to wait."""
         self._engaged = self._unsure or reply.stands
-        self._note_quarantine(reply.quarantine)
+        self._access.requests.note_quarantine(seconds(reply.quarantine))
         if not self._request.wait or self._is_late():
             not_granted = (
                 await self._runtime.finish(self._withdraw_in_time(self._request_timeout))
                 if self._engaged
                 else NotGranted()
             )
-            return NotGranted(reply.holders, quarantine=reply.quarantine, votes=not_granted.votes or reply.votes)
-        if self._spec.actor is not None:
-            await self._look_for_deadlocks(self._spec.actor)
+            votes = not_granted.votes or reply.votes
+            return NotGranted(reply.holders, quarantine=reply.quarantine, votes=votes, blocked=reply.blocked)
+        if self.spec.actor is not None:
+            await self._look_for_deadlocks(self.spec.actor)
         await self._wait_at_random(seconds(reply.retry_in))
         return None
 
     async def _look_for_deadlocks(self, actor: "Actor") -> None:
         if self._runtime.now() >= self._look_at:
-            await refuse_deadlock(self._access, actor, self._spec.name)
+            await refuse_deadlock(self._access, actor, self.spec.name)
             self._look_at = self._runtime.now() + LOOK_EVERY
 
     def _send_once(self, until: float) -> Coroutine[Any, Any, Reply]:
         """Send the request to the store once, with the deadline `until`."""
         return self._access.store.acquire(self._request, until)
 
-    def _give_up_at(self, since: float) -> float:
-        retry_until = since + self._access.retry_for
-        if not self._request.wait:
-            return since
-        return retry_until if self._until is None else min(self._until, retry_until)
-
     async def _wait_for_push(self, reply: Queued) -> CoreLease | None:
         """Wait in the store's queue: return the lease when its grant is pushed, None at the retry time or deadline."""
         now = self._runtime.now
-        self._note_quarantine(reply.quarantine)
+        self._access.requests.note_quarantine(seconds(reply.quarantine))
         retry_in = reply.retry_in
-        if self._spec.actor is not None and self._spec.actor.holds():  # it looks for deadlocks when it has asked
+        if self.spec.actor is not None and self.spec.actor.holds():  # it looks for deadlocks when it has asked
             retry_in = min(retry_in, 2 * self._request.interval)
         self._retry_at = min(self._retry_at, now() + seconds(retry_in))  # a push may have overtaken the reply
         signal = await self._make_signal()
         while True:
+            await self._warn_if_due()
             signal.clear()
-            self._access.refuse_to_wait(self._spec)
+            self._access.refuse_to_wait(self.spec)
             if self._granted > reply.counter:
-                return self._enter_pushed(self._granted) if self._access.store.capabilities.pushes_count else None
+                counts = self._access.store.capabilities.pushes_count and self.spec.renew
+                return self._enter_pushed(self._granted) if counts else None  # None: a request confirms the whole ttl
             if self._is_late() or now() >= self._retry_at:
                 return None
-            await self._access.wait(signal, self._retry_at if self._until is None else min(self._retry_at, self._until))
-
-    def _note_quarantine(self, quarantine: int) -> None:
-        if quarantine:
-            self._access.note_quarantine(seconds(quarantine))
+            await self._access.wait(signal, self._wake_at())
 
     async def _make_signal(self) -> "Event":
         if self._signal is None:
-            if self._until is None:
-                refuse_to_wait_for_oneself(self._access, self._spec)
-                await refuse_to_wait_behind_oneself(self._access, self._spec, self._sent)
+            if self._until is None and held_by_caller(self._access, self.spec):
+                await refuse_to_wait_for_oneself(self._access, self.spec, self._sent)
+                self._warn_at = self._runtime.now() + WARN_AFTER
             self._signal = self._runtime.event()
-            if self._access.events is not None and self._request.span == 1:
-                # With a larger span the contender waited in the local queue, which has told of it.
-                self._access.events.contended(self._spec.name)
+            if self._access.events is not None:
+                self._access.events.contended()
         return self._signal
 
     async def _wait_at_random(self, retry_in: float) -> None:
@@ -308,11 +318,23 @@ class Attempt:
         self._retry_at = min(self._retry_at, now() + retry_in * (0.5 + self._runtime.random()))
         signal = await self._make_signal()
         while True:
+            await self._warn_if_due()
             signal.clear()
-            self._access.refuse_to_wait(self._spec)
+            self._access.refuse_to_wait(self.spec)
             if self._is_late() or now() >= self._retry_at:
                 return
-            await signal.wait(self._retry_at if self._until is None else min(self._retry_at, self._until))
+            await signal.wait(self._wake_at())
+
+    async def _warn_if_due(self) -> None:
+        """Log, once and in time, that the caller may wait for itself."""
+        if self._runtime.now() >= self._warn_at:
+            self._warn_at = NEVER
+            await warn_of_waiting_for_oneself(self._access, self.spec, self._sent)
+
+    def _wake_at(self) -> float:
+        """Return the local instant at which a waiter that nobody wakes looks again."""
+        at = min(self._retry_at, self._warn_at)
+        return at if self._until is None else min(at, self._until)
 
     def _enter_pushed(self, token: int) -> CoreLease | None:
         """Enter on a push if at least a quarter of the ttl is left; else return None: the next request renews it."""
@@ -320,28 +342,35 @@ class Attempt:
         enough = seconds(self._request.ttl) / 4
         return self._enter(token, until) if until - self._runtime.now() > enough else None
 
+    def _enter_granted(self, reply: Granted) -> CoreLease | None:
+        """Enter on a grant; None if its lease is over by now."""
+        self.contended = reply.contended
+        lease = self._enter(reply.token, valid_until(self._sent, reply.ttl))
+        if lease is not None and reply.ttl < self._request.ttl:
+            lease.grant.ttl = reply.ttl
+        return lease
+
     def _enter(self, token: int, until: float) -> CoreLease | None:
         """Become the holder and return the lease; None if the lease ended before its grant was heard."""
-        access, spec = self._access, self._spec
+        access, spec = self._access, self.spec
         now = self._runtime.now()
         if until <= now:
             return None
         lease = CoreLease(
             self._runtime,
             access.mutex,
-            self._request,
-            spec.title,
+            Grant(self._request, spec.title, token, self._unsure),
             token - self._request.span + 1,
-            token,
             spec.ttl,
             until,
             now + spec.max_hold,
-            self._unsure,
         )
         self._owned.append(lease)
         self._engaged = False
+        if not spec.renew:
+            lease.renews = False
         if spec.min_hold:
-            lease.free_at = now + seconds(spec.min_hold) / (1.0 - DRIFT)
+            lease.grant.free_at = now + seconds(spec.min_hold) / (1.0 - DRIFT)
         access.renewer.add(lease)
         if spec.actor is not None:
             spec.actor.leases.append(lease)
@@ -354,33 +383,35 @@ class Attempt:
         try:
             not_granted = await self._access.store.withdraw(self._to_withdraw(), self._runtime.now() + request_timeout)
         except StoreError:
-            self._access.background_releases.add(self._withdraw, self._spec.name)
+            self._access.background_releases.add(self._withdraw, self.spec.name)
             not_granted = NotGranted()
         self._engaged = False
         return not_granted
 
     def _to_withdraw(self) -> WithdrawRequest:
         unsure = self._unsure or not self._access.store.capabilities.local
-        return WithdrawRequest(self._spec.name, self._request.request_id, unsure)
+        return WithdrawRequest(self.spec.name, self._request.request_id, unsure)
 
     async def _withdraw(self, ended_by: BaseException | None = None) -> NotGranted:
         """Send the withdraw request, up to three times. A store that does not answer forgets the waiter in time."""
         access, withdraw, timeout = self._access, self._to_withdraw(), self._request_timeout
         try:
-            not_granted = await access.persist(lambda until: access.store.withdraw(withdraw, until), timeout)
+            not_granted = await access.requests.send_up_to_three_times(
+                partial(access.store.withdraw, withdraw), timeout
+            )
         except StoreError as error:
             not_granted = NotGranted()
             lapse = seconds(max(self._request.waiter_ttl, self._request.ttl))
             if isinstance(error, StoreUnavailable):
                 access.late_releases.repeat(
                     lambda: access.store.withdraw(withdraw, self._runtime.now() + timeout),
-                    self._spec.name,
+                    self.spec.name,
                     self._runtime.now() + lapse,
                 )
             log.log(
                 logging.DEBUG if _lasts(error) and ended_by is not None and _lasts(ended_by) else logging.WARNING,
                 "could not withdraw the request for %r (%s); the store drops the request within %.1f s",
-                self._spec.title,
+                self.spec.title,
                 quoted(error),
                 lapse,
             )
@@ -390,13 +421,14 @@ class Attempt:
     def _refusal(self, reply: Reply) -> Exception:
         self._engaged = False
         if isinstance(reply, CapacityMismatch):
-            return UsageError(
-                f"{self._spec.title!r} is in use as {_kind_of(reply.capacity)}, and was requested as "
-                f"{_kind_of(self._spec.capacity)}. All users of a name must use the same primitive and the same number "
-                "of permits: change this one, or use another name."
+            return InUse(
+                f"{self.spec.title!r} is in use as {_kind_of(reply.capacity)}, and was requested as "
+                f"{_kind_of(self.spec.capacity)}. All users of a name must use the same primitive and the same number "
+                "of permits: change this one, or use another name.",
+                reply.capacity,
             )
         return StoreError(
-            f"the store refuses the request for {self._spec.title!r}, because the request was withdrawn before: "
+            f"the store refuses the request for {self.spec.title!r}, because the request was withdrawn before: "
             "acquire again."
         )
 

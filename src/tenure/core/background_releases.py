@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tenure.contracts.runtime import Runtime, Task
+from tenure.contracts.runtime import Runtime, SpawnedTask
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.escaping import quoted
 
@@ -35,7 +35,7 @@ WORKERS = 8
 class _Worker:
     """A task or thread that carries out background releases."""
 
-    task: Task | None = None
+    task: SpawnedTask | None = None
     """The task or thread; None until it is started."""
     done: bool = False
     """Whether the worker has found nothing more to do, and takes no further work."""

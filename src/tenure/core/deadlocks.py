@@ -46,7 +46,7 @@ class Actors:
         self._access = access
         self._actors: WeakKeyDictionary[object, Actor] = WeakKeyDictionary()
 
-    def speak_for(self, spec: LockSpec) -> LockSpec:
+    def with_actor(self, spec: LockSpec) -> LockSpec:
         """Return the spec with the calling thread or task, and the names that this holds, in its owner metadata."""
         who, title = self._access.runtime.caller()
         actor = self._actors.get(who)
@@ -91,6 +91,18 @@ async def _views(access: StoreAccess, names: Iterable[str]) -> AsyncIterator[Nam
         view = await access.inspect(name)
         ahead += [lease for waiter in view.waiters if waiter.alive for lease in waiter.holds]
         yield view
+
+
+async def deadlock_at(access: StoreAccess, name: str) -> tuple[Wait, ...]:
+    """Return a circle of waits in which a waiter of a name is, and which a second look finds again; empty if none."""
+    circle = await _circle_at(access, name)
+    return circle if circle and circle == await _circle_at(access, name) else ()
+
+
+async def _circle_at(access: StoreAccess, name: str) -> tuple[Wait, ...]:
+    views = [view async for view in _views(access, [name])]
+    here = name.removeprefix(access.prefix)
+    return next((circle for circle in circles(waits(views, access.prefix)) if any(w.name == here for w in circle)), ())
 
 
 async def find_deadlocks(access: StoreAccess) -> list[tuple[Wait, ...]]:

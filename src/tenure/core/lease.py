@@ -6,6 +6,7 @@ A lease begins as HELD. Its state changes by these rules:
 *   The local deadline passes, the store refuses a renewal, or the lease is revoked: the lease becomes LOST.
 *   The holder releases the lease: it becomes RELEASED. If the store's reply to the release says that the lease had
     ended before, it becomes LOST.
+*   The holder detaches the lease: it becomes DETACHED. The lease goes on in the store, but not here.
 
 LOST is final. A renewal that succeeds after the local deadline does not revive the lease, because the holder may have
 been told of the loss already. The holder is told of the loss exactly once. `TRANSITIONS` is the table of these rules,
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tenure.contracts.deadlines import DRIFT, EPSILON, MICROS, NEVER, valid_until
 from tenure.contracts.messages import AcquireRequest, RenewRequest
@@ -26,9 +27,12 @@ from tenure.errors import ForkedLeaseError, LeaseLost
 from tenure.escaping import quoted
 from tenure.outcome import Outcome
 
+if TYPE_CHECKING:
+    from tenure.entering import Site
+
 log = logging.getLogger("tenure")
 
-HAIR = 0.01
+MAX_HOLD_MARGIN = 0.01
 """A lease whose local deadline is at most this many seconds before the end of max_hold is lost because of max_hold."""
 
 EXPIRED = "its ttl ran out by this process's clock before a renewal succeeded"
@@ -36,8 +40,12 @@ REFUSED = "the store no longer knows it"
 TAKEN = "the store has given the name to another holder"
 REVOKED = "it was revoked by force"
 OVERHELD = "it was held for as long as max_hold allows"
+ENDED = "its ttl ran out, and nothing has extended it (renew=False)"
+OF_GROUP = ", of the same lease group, is lost"
+HANDED_ON = "its client is being drained, and hands leadership on"
+ADOPTED = "it was adopted once more, by its handle"
 FORKED = "belongs to the parent of this process"
-NOT_BY_ERROR = frozenset({REVOKED, OVERHELD})
+NOT_BY_ERROR = frozenset({REVOKED, OVERHELD, HANDED_ON})
 """Losses that no renewal could have prevented."""
 UNTRIED = "; no renewal was tried in time, so this process or its event loop may have stood still"
 """The addition to EXPIRED if no renewal had failed and none was under way."""
@@ -55,12 +63,14 @@ class LeaseState(StrEnum):
     """Still held, but the last renewal failed: the lease is lost at the local deadline unless a renewal succeeds."""
     LOST = "lost"
     RELEASED = "released"
+    DETACHED = "detached"
+    """No longer held here: whoever has the handle that `detach` returned can go on with the lease."""
 
     __hash__ = str.__hash__  # that of Enum is written in Python, and every release looks states up
 
 
-HELD, AT_RISK, LOST, RELEASED = LeaseState  # shorter and faster than an attribute look-up
-OVER = (LOST, RELEASED)
+HELD, AT_RISK, LOST, RELEASED, DETACHED = LeaseState  # shorter and faster than an attribute look-up
+OVER = (LOST, RELEASED, DETACHED)
 
 
 class LeaseEvent(StrEnum):
@@ -69,33 +79,100 @@ class LeaseEvent(StrEnum):
     RENEWED = "a renewal succeeded"
     RENEWAL_FAILED = "a renewal failed"
     LOSS = "the lease can no longer be trusted"
-    LET_GO = "the holder released the lease"
+    RELEASE = "the holder released the lease"
+    DETACH = "the holder detached the lease"
     NOT_KEPT = "the store's reply to the release says that the lease had ended before"
 
     __hash__ = str.__hash__
 
+
+RELEASE = LeaseEvent.RELEASE
 
 TRANSITIONS: dict[LeaseState, dict[LeaseEvent, LeaseState]] = {
     HELD: {
         LeaseEvent.RENEWED: HELD,
         LeaseEvent.RENEWAL_FAILED: AT_RISK,
         LeaseEvent.LOSS: LOST,
-        LeaseEvent.LET_GO: RELEASED,
+        LeaseEvent.RELEASE: RELEASED,
+        LeaseEvent.DETACH: DETACHED,
     },
     AT_RISK: {
         LeaseEvent.RENEWED: HELD,
         LeaseEvent.RENEWAL_FAILED: AT_RISK,
         LeaseEvent.LOSS: LOST,
-        LeaseEvent.LET_GO: RELEASED,
+        LeaseEvent.RELEASE: RELEASED,
+        LeaseEvent.DETACH: DETACHED,
     },
     RELEASED: {LeaseEvent.NOT_KEPT: LOST},
     LOST: {LeaseEvent.NOT_KEPT: LOST},
+    DETACHED: {},
 }
 """The next state for each event; an event that is not in the table changes nothing."""
 
 
+class Grant:
+    """What the store has granted and knows as one lease: the request and its tokens.
+
+    A hand-off within the client passes the grant on: each of its holders has a `CoreLease` of its own.
+    """
+
+    ttl = 0
+    """For how long the store has granted the lease, in microseconds, if that is less than the request said; else 0."""
+    longest_ttl = 0
+    """The longest ttl of a renewal, in microseconds."""
+    free_at = 0.0
+    """The local instant, by the fastest clock allowed, until which min_hold keeps the name from others; 0.0: none."""
+    contended = False
+    """Whether a notification said that another client waits for the name."""
+    guarded = False
+    """Whether a guard was taken, which is true for as long as the store knows the lease: it is not handed on then."""
+    leads = False
+    """Whether it is the term of an elected leader, which is handed on when the client is drained."""
+    detaching = False
+    """Whether the store may have detached it, or raised its token: its notification of that is no revocation."""
+
+    def __init__(self, request: AcquireRequest, title: str, last: int, unsure: bool) -> None:  # noqa: FBT001 - faster
+        """Note what was granted to `request`."""
+        self.request = request
+        """The acquire request; after an adjustment, with the smaller weight or the other owner."""
+        self.title = title
+        """The name as the caller wrote it."""
+        self.last = last
+        """The last of the tokens that are reserved for this client. The store knows the lease by this token."""
+        self.unsure = unsure
+        """Whether a copy of the acquire request was not answered, and may still arrive."""
+
+    @property
+    def name(self) -> str:
+        """The name in the store."""
+        return self.request.name
+
+    @property
+    def request_id(self) -> str:
+        """The id of the acquire request, by which the store knows the lease."""
+        return self.request.request_id
+
+    def is_outdated(self, token: int) -> bool:
+        """Return whether the store may know the lease by another token than this one of a request that it refused."""
+        return self.detaching or token != self.last
+
+    def enough(self) -> float:
+        """Return how many seconds must be left of the lease for another holder in this process: a fourth."""
+        return (self.ttl or self.request.ttl) * PART
+
+
+class EndReporter(Protocol):
+    """What is told of the lease to listeners of events: the part of it that a lease calls."""
+
+    def lost(self, lease: "CoreLease") -> None:
+        """Report that the lease is lost."""
+        ...
+
+
 class QueueInFront(Protocol):
-    """The local queue in front of a name: the part of it that a lease calls."""
+    """The local queue in front of a name: the part of it that leases and their releases use."""
+
+    linger: float
 
     def lost(self, lease: "CoreLease") -> None:
         """Make the first local waiter send a request to the store, because the lease is lost."""
@@ -120,10 +197,12 @@ class CoreLease:
     """The state after the last event. Only `trusted` finds out whether the local deadline has passed since."""
     lost_because = ""
     """Why the lease is lost; empty if it is not."""
-    let_go = False
+    release_begun = False
     """Whether the holder has begun to release the lease."""
     void = False
     """Whether the loss was found only after the holder had begun the release: then the lease cannot be handed on."""
+    deferred = False
+    """Whether a release was called that runs in the background, because it was called within another operation."""
     dropped = False
     """Whether the holder is gone without a release: the lease ends at its ttl."""
     outcome: Outcome | None = None
@@ -134,53 +213,47 @@ class CoreLease:
     """How many renewals have failed in a row."""
     renewing = False
     """Whether a renewal is under way."""
+    quick = False
+    """Whether the end of its `with` waits for no reply of the store."""
+    awaited = True
+    """Whether the release that has begun waits for the reply of the store."""
+    renews = True
+    """Whether it is renewed in the background. If not, it lasts for its ttl from the grant or the last extension."""
+    ends_early = False
+    """Whether an extension has shortened it, so that it ends here before it ends in the store."""
     due_at = NEVER
     """When to renew the lease next."""
-    contended = False
-    """Whether a notification said that another client waits for the name."""
     local_queue: QueueInFront | None = None
     """The local queue in which other contenders of this client may wait for the lease."""
-    linger = 0.0
-    """For how many seconds the client keeps the lease after its release, in case the client acquires the name again."""
     lingers_until = NEVER
     """Until when the client keeps the lease while nobody holds it; NEVER while a holder has it."""
     by: object = None
     """The mark of the thread or task that acquired the lease."""
-    free_at = 0.0
-    """The local instant, by the fastest clock allowed, until which min_hold keeps the name from others; 0.0: none."""
+    body: "tuple[Site, Callable[[], object]] | None" = None
+    """The site of the `with` that entered the lease last, and a weak reference to the lease object; or None."""
     revocation_requested = False
     """Whether a revocation request has come for the lease."""
-    guarded = False
-    """Whether a guard was taken, which is true for as long as the store knows the lease: it is not handed on then."""
-    granted_ttl = 0
-    """For how long the store has granted the lease, in microseconds, if that is less than the request said; else 0."""
+    told: EndReporter | None = None
+    """Reports the end of the lease; None if nobody listens, or nobody has held the lease."""
     _signal: Event | None = None
     _when_lost: tuple[Callable[[str], None], ...] = ()
     _when_revocation_requested: tuple[Callable[[], object], ...] = ()
 
-    def __init__(  # noqa: PLR0917 - called in two places, by position, which is faster
+    def __init__(  # noqa: PLR0917 - called in few places, by position, which is faster
         self,
         runtime: Runtime,
         mutex: AbstractContextManager[Any],
-        request: AcquireRequest,
-        title: str,
+        grant: Grant,
         token: int,
-        last: int,
         ttl: int,
         kept_until: float,
         ends_at: float,
-        unsure: bool,  # noqa: FBT001 - by position, like all others
     ) -> None:
-        """Begin the lease that was granted to `request` and that the store keeps until `kept_until`."""
+        """Begin a lease of `grant`, which the store keeps until `kept_until`."""
         self.runtime = runtime
         self.mutex = mutex
-        self.request = request
-        """The acquire request; after an adjustment, with the smaller weight or the other owner."""
-        self.title = title
-        """The name as the caller wrote it."""
+        self.grant = grant
         self.token = token
-        self.last = last
-        """The last of the tokens that are reserved for this client. The store knows the lease by this token."""
         self.ttl = ttl
         """The ttl of each renewal."""
         self.kept_until = kept_until
@@ -189,18 +262,6 @@ class CoreLease:
         """When max_hold ends the lease."""
         self.valid_until = kept_until if kept_until < ends_at else ends_at  # noqa: FURB136 - min() costs more
         """The local deadline: `kept_until` or `ends_at`, whichever is earlier."""
-        self.unsure = unsure
-        """Whether a copy of the acquire request was not answered, and may still arrive."""
-
-    @property
-    def name(self) -> str:
-        """The name in the store."""
-        return self.request.name
-
-    @property
-    def request_id(self) -> str:
-        """The id of the acquire request, by which the store knows the lease."""
-        return self.request.request_id
 
     def change(self, event: LeaseEvent) -> bool:
         """Go to the next state of the table; return whether there is one. Call it with the mutex held."""
@@ -238,28 +299,29 @@ class CoreLease:
         Raises LeaseLost unless the lease is held.
         """
         with self.mutex:  # so that a release finds this, or this finds the lease released
-            self.guarded = True
+            self.grant.guarded = True
         self.check()
-
-    def enough(self) -> float:
-        """Return how many seconds must be left of the lease for another holder in this process: a fourth."""
-        return (self.granted_ttl or self.request.ttl) * PART
 
     def loss(self) -> LeaseLost | ForkedLeaseError:
         """Make the error that says why the lease is not held."""
         if self.lost_because == FORKED:
             return ForkedLeaseError(
-                f"the lease of {self.title!r} (token {self.token}) {FORKED}: a forked child cannot use or "
+                f"the lease of {self.grant.title!r} (token {self.token}) {FORKED}: a forked child cannot use or "
                 "release it. Acquire another lease in the child."
             )
         if self.lost_because:
             lost = LeaseLost(
-                f"the lease of {self.title!r} (token {self.token}) is lost: {self.why_lost()}. "
+                f"the lease of {self.grant.title!r} (token {self.token}) is lost: {self.why_lost()}. "
                 "Another holder may be at work: stop, and write nothing more."
             )
             lost.__cause__ = self.last_error
             return lost
-        return LeaseLost(f"the lease of {self.title!r} (token {self.token}) was released: acquire a new one.")
+        if self.current is DETACHED:
+            return LeaseLost(
+                f"the lease of {self.grant.title!r} (token {self.token}) was detached, and is no longer held here: "
+                "`client.adopt(handle)` goes on with it."
+            )
+        return LeaseLost(f"the lease of {self.grant.title!r} (token {self.token}) was released: acquire a new one.")
 
     def why_lost(self) -> str:
         """Return why the lease is lost, with the error of the last renewal; "" while it is not lost."""
@@ -288,14 +350,20 @@ class CoreLease:
         self.runtime.post(self._tell)  # posted, because this may run in a thread beside the loop, or in the body itself
         return True
 
-    def renewed(self, sent: float, ttl: int) -> bool:
-        """Note a renewal for `ttl` that was sent at `sent`; return whether the lease is still held."""
+    def renewed(self, sent: float, ttl: int, *, exact: bool = False) -> bool:
+        """Note a renewal for `ttl` that was sent at `sent`; return whether the lease is still held.
+
+        `exact`: the lease ends with this ttl, be it earlier than before.
+        """
         with self.mutex:
             alive = self.runtime.now() < self.valid_until
             if alive:
                 if not self.change(LeaseEvent.RENEWED):
                     return False
-                self.kept_until = max(self.kept_until, valid_until(sent, ttl))
+                until = valid_until(sent, ttl)
+                self.ends_early = self.ends_early or (exact and until < self.kept_until)
+                self.kept_until = until if exact else max(self.kept_until, until)
+                self.grant.longest_ttl = max(self.grant.longest_ttl, ttl)
                 self.valid_until = min(self.kept_until, self.ends_at)
                 self.failures = 0
                 self.last_error = None
@@ -314,22 +382,34 @@ class CoreLease:
         if renewal.contended and self.local_queue is not None:
             self.local_queue.on_contended(self)
 
-    def let_it_go(self) -> bool:
+    def begin_release(self) -> bool:
         """Note that the holder releases the lease; return whether this is the first release.
 
         A lease that is not lost by now will not be lost while it is released, unless the store says so.
         """
         if self.runtime.now() < self.valid_until or self.trusted():
             with self.mutex:
-                if self.begin_release():
+                if self.mark_released():
                     return True
-        return not self.let_go
+        return not self.release_begun
 
-    def begin_release(self) -> bool:
+    def mark_released(self) -> bool:
         """Become RELEASED; return False if the lease is lost or released already. Call it with the mutex held."""
-        if not self.change(LeaseEvent.LET_GO):
+        following = TRANSITIONS[self.current].get(RELEASE)  # as `change`, without the cost of a call
+        if following is None:
             return False
-        self.let_go = True
+        self.current = following
+        self.release_begun = True
+        return True
+
+    def detach(self) -> bool:
+        """Become DETACHED; return False if the lease is lost or released."""
+        with self.mutex:
+            if not self.change(LeaseEvent.DETACH):
+                return False
+        self.settle(Outcome.DETACHED)
+        if self.local_queue is not None:
+            self.local_queue.lost(self)  # the next local waiter sends a request of its own
         return True
 
     def when_lost(self, tell: Callable[[str], None]) -> None:
@@ -338,7 +418,7 @@ class CoreLease:
             if not self.lost_because:
                 self._when_lost += (tell,)
                 return
-        self.runtime.post(partial(_call, tell, self.why_lost(), self.title))
+        self.runtime.post(partial(_call, tell, self.why_lost(), self.grant.title))
 
     def request_revocation(self) -> None:
         """Tell the holder of a revocation request, once. Errors of its callbacks are logged."""
@@ -348,7 +428,7 @@ class CoreLease:
             self.revocation_requested = True
             callbacks, self._when_revocation_requested = self._when_revocation_requested, ()
         for tell in callbacks:
-            _call_revocation_requested(tell, self.title)
+            _call_revocation_requested(tell, self.grant.title)
 
     def when_revocation_requested(self, tell: Callable[[], object]) -> None:
         """Call `tell()` when a revocation request comes for the lease, at once if one has come already."""
@@ -356,11 +436,11 @@ class CoreLease:
             if not self.revocation_requested:
                 self._when_revocation_requested += (tell,)
                 return
-        self.runtime.post(partial(_call_revocation_requested, tell, self.title))
+        self.runtime.post(partial(_call_revocation_requested, tell, self.grant.title))
 
     def to_keep(self) -> int:
         """Return for how many microseconds min_hold still keeps the name from others if the lease is released now."""
-        left = self.free_at - self.runtime.now() if self.free_at else 0.0
+        left = self.grant.free_at - self.runtime.now() if self.grant.free_at else 0.0
         return int(left * (1.0 - DRIFT) * MICROS) + 1 if left > 0.0 else 0
 
     async def wait_lost(self, until: float | None) -> bool:
@@ -399,27 +479,23 @@ class CoreLease:
         left = (self.ends_at - self.runtime.now() + EPSILON) / (1.0 - DRIFT) + 0.001
         return ttl if left * MICROS >= ttl else max(1, int(left * MICROS))
 
+    def background_renewal(self) -> RenewRequest:
+        """Make the renew request of the renewer, which prolongs no lease with `renew=False`: it confirms that one."""
+        if self.renews:
+            return self.renewal(self.ttl)
+        return self.renewal(max(1, int((self.valid_until - self.runtime.now()) * MICROS)))
+
     def renewal(self, ttl: int) -> RenewRequest:
         """Make the renew request for `ttl` microseconds, or for the time that max_hold leaves."""
-        return RenewRequest(self.name, self.request_id, self.last, self._ttl_to_request(ttl), self.request)
+        return RenewRequest(
+            self.grant.name, self.grant.request_id, self.grant.last, self._ttl_to_request(ttl), self.grant.request
+        )
 
     def successor(self, ttl: int, ends_at: float) -> "CoreLease":
         """Make the lease of the next holder in this process, with the next token. To the store it is the same lease."""
-        lease = CoreLease(
-            self.runtime,
-            self.mutex,
-            self.request,
-            self.title,
-            self.token + 1,
-            self.last,
-            ttl,
-            self.kept_until,
-            ends_at,
-            self.unsure,
-        )
+        lease = CoreLease(self.runtime, self.mutex, self.grant, self.token + 1, ttl, self.kept_until, ends_at)
         lease.due_at = self.due_at
         lease.local_queue = self.local_queue
-        lease.granted_ttl = self.granted_ttl
         if self.failures:
             lease.current, lease.failures = AT_RISK, self.failures
         return lease
@@ -431,15 +507,17 @@ class CoreLease:
         """
         now = self.runtime.now()
         wait = (self.valid_until - now) * (0.3 + 0.06 * spread)
-        self.due_at = NEVER if self.valid_until >= self.ends_at else now + wait
+        self.due_at = now + wait if self.renews and self.valid_until < self.ends_at else NEVER
         return wait
 
     def _expire(self) -> bool:
         with self.mutex:
             if self.runtime.now() < self.valid_until:
                 return False
-        if self.valid_until >= self.ends_at - HAIR:
+        if self.valid_until >= self.ends_at - MAX_HOLD_MARGIN:
             self.lose(OVERHELD)
+        elif not self.renews:
+            self.lose(ENDED)
         else:
             self.lose(EXPIRED if self.failures or self.renewing else EXPIRED + UNTRIED)
         return True
@@ -451,8 +529,10 @@ class CoreLease:
             signal.set()
         if self.local_queue is not None:
             self.local_queue.lost(self)
+        if self.told is not None:
+            self.told.lost(self)
         for tell in callbacks:
-            _call(tell, self.why_lost(), self.title)
+            _call(tell, self.why_lost(), self.grant.title)
 
 
 def why_refused(reply: Outcome, renewal: RenewRequest) -> str:
@@ -463,9 +543,24 @@ def why_refused(reply: Outcome, renewal: RenewRequest) -> str:
     return why or REFUSED
 
 
+SHORT_CAUSES = {ENDED: "expired", OVERHELD: "max_hold", REVOKED: "revoked", HANDED_ON: "drained", ADOPTED: "adopted"}
+
+
+def short_cause(lost_because: str) -> str:
+    """Return the reason of a loss as one of a few words, for events and metrics."""
+    if short := SHORT_CAUSES.get(lost_because):
+        return short
+    if lost_because.startswith(EXPIRED):
+        return "expired"
+    if lost_because.endswith(TAKEN):
+        return "taken over"
+    return "group" if lost_because.endswith(OF_GROUP) else "refused"
+
+
 def report_loss(lease: CoreLease) -> None:
-    """Log that a lease is lost: as a warning, or for debugging if the lease lingered and so had no holder."""
-    log.log(logging.WARNING if lease.lingers_until == NEVER else logging.DEBUG, "%s", lease.loss())
+    """Log that a lease is lost: as a warning, or for debugging if it lingered, or had `renew=False` and just ended."""
+    expected = lease.lingers_until != NEVER or lease.lost_because == ENDED
+    log.log(logging.DEBUG if expected else logging.WARNING, "%s", lease.loss())
 
 
 def _call_revocation_requested(tell: Callable[[], object], name: str) -> None:

@@ -6,12 +6,17 @@ reserved with it. The store is not told: it knows one lease. Local hand-offs go 
 
 *   enough of the ttl is left that the lease is certainly valid, and reserved tokens are left;
 *   no guard of the lease was taken (`Lease.guard()` with etcd), because it would be true for the next holder too;
-*   no other client waits for the name, or the fairness budget (of count and time) is not used up. The store tells the
-    holder that another client waits in four ways: in the grant, by a notification when the first waiter comes, by
-    another whenever a waiter repeats its request, and in the reply to each renewal, in case notifications were lost.
+*   no other client waits for the name; or the first local waiter joined before the client's turn began, and there were
+    fewer than `fairness_count` local hand-offs in this turn. A turn begins with the grant or, if no other client waits
+    then, when this client learns that one does. The store tells the holder in four ways: in the grant, by a
+    notification when the first waiter comes, by another whenever a waiter repeats its request, and in the reply to each
+    renewal, in case notifications were lost.
 
-Then the lease is released, and the first local waiter sends a new acquire request, which joins the end of the store's
-queue. So contenders within the process are served in the order in which they came, and processes take turns.
+A turn has the same bound if another client waited less than 50 ms before it began: clients that take turns are not
+always back when the next turn begins. When local hand-offs end, the lease is released, and the first local waiter sends
+a new acquire request, which joins the end of the store's queue. So contenders within the process are served in
+the order in which they came, processes take turns, and each contender of a process gets one lease in a turn, as the
+only contender of another process does.
 
 Only contenders with the same ttl and lock delay share a queue, because other clients rely on both when a holder dies;
 and with the same bound of barging, because one request stands for all of them. A hand-off within the process costs no
@@ -31,10 +36,10 @@ from typing import TYPE_CHECKING, Any
 
 from tenure.contracts.deadlines import MICROS, NEVER, seconds
 from tenure.contracts.messages import NotGranted, WaiterView
-from tenure.core.access import FairnessBudget, StoreAccess
+from tenure.core.access import StoreAccess
 from tenure.core.attempt import Attempt
 from tenure.core.lease import CoreLease
-from tenure.core.self_deadlock import refuse_to_wait_for_oneself
+from tenure.core.self_deadlock import WARN_AFTER, refuse_to_wait_for_oneself, warn_of_waiting_for_oneself
 from tenure.core.spec import LocalQueueKey, LockSpec
 from tenure.core.stop import Stop
 from tenure.errors import StoreUnavailable
@@ -42,6 +47,12 @@ from tenure.outcome import Outcome
 
 if TYPE_CHECKING:
     from tenure.contracts.runtime import Event
+
+STILL_CONTENDED = 0.05
+"""For how many seconds a name counts as contended after a turn began so: other clients come back within milliseconds.
+
+Else threads of this client make hundreds of hand-offs before the notification of that reaches a thread that can run.
+"""
 
 Release = Callable[[CoreLease], Coroutine[Any, Any, Outcome]]
 
@@ -55,6 +66,8 @@ class LocalWaiter:
     since: float
     owned: list[CoreLease]
     """Where its caller finds the lease if it is interrupted."""
+    turn: int = 0
+    """The turn of its client in which it joined."""
     lease: CoreLease | None = None
     """The lease that was handed to it."""
     place: int = 0
@@ -76,14 +89,20 @@ class LocalQueue:
     """The local waiters, the first at the left; None until one joins."""
     lease: CoreLease | None = None
     """The lease of the present holder; None while the leader requests it."""
+    linger = 0.0
+    """For how many seconds the client keeps the lease after its release, in case the client acquires the name again."""
     called: LocalWaiter | None = None
     """The local waiter that was called last."""
     contended = False
     """Whether another client waits for the name."""
+    contended_at = -NEVER
+    """The beginning of the last turn that began while another client waited, by the local clock."""
+    bounded = False
+    """Whether the present turn has a bound: another client waits, or did within the last STILL_CONTENDED seconds."""
+    turn = 0
+    """The number of the client's turn."""
     passed = 0
-    """How many local hand-offs there were since the grant."""
-    since = 0.0
-    """The local instant of the grant."""
+    """How many local hand-offs there were in this turn."""
     unanswered_since = NEVER
     """Since when the store has not answered the leaders."""
 
@@ -92,9 +111,24 @@ class LocalQueue:
         self.owner = owner
         self.key = key
 
+    def begin_turn(self, now: float, *, contended: bool) -> None:
+        """Begin a turn: the local waiters that wait now may be handed the lease though another client waits."""
+        self.turn += 1
+        self.passed = 0
+        self.contended = contended
+        if contended:
+            self.contended_at = now
+        self.bounded = now - self.contended_at < STILL_CONTENDED
+
+    def note_contended(self, now: float) -> None:
+        """Note that another client waits, which begins a turn unless the present one is bounded."""
+        if not self.bounded:
+            self.begin_turn(now, contended=True)
+        self.contended = True
+
     def lost(self, lease: CoreLease) -> None:
         """Make the first local waiter the leader, because the lease is lost. Its holder may never release it."""
-        self.owner.step_aside(self, lease)
+        self.owner.drop_lost_lease(self, lease)
 
     def on_contended(self, lease: CoreLease) -> None:
         """Note that another client waits for the lease, as the reply to a renewal says."""
@@ -113,30 +147,41 @@ class LocalQueue:
 class LocalQueues:
     """All local queues of one client."""
 
-    def __init__(self, access: StoreAccess, budget: FairnessBudget, release: Release) -> None:
+    def __init__(self, access: StoreAccess, fairness_count: int, release: Release) -> None:
         """Start without any."""
         self._access = access
         self._release = release
         self._runtime = access.runtime
         self._mutex = access.mutex  # the same as the leases': so no lease is declared lost while it is handed on
-        self._budget = budget
+        self._fairness_count = fairness_count
         self._dismissed = False
         self._queues: dict[LocalQueueKey, LocalQueue] = {}
 
-    def acquire(
+    async def acquire(
         self, spec: LockSpec, key: LocalQueueKey, until: float | None, owned: list[CoreLease], *, wait: bool
-    ) -> Coroutine[Any, Any, CoreLease | NotGranted]:
-        """Acquire `spec`, behind the earlier contenders of this client for the same `key`."""
-        local_queue = self._queues.get(key)
-        if local_queue is None:  # `_lead` looks again, and adds this queue if there is still none
-            return self._lead(LocalQueue(self, key), spec, until, owned, wait=wait)
-        return self._wait_in_queue(local_queue, spec, until, owned, wait=wait)
+    ) -> CoreLease | NotGranted:
+        """Acquire `spec`, behind the earlier contenders of this client for the same `key`.
+
+        Without any, the caller leads a new queue. The queue is added inside the `try`, where an interrupt ends it.
+        """
+        attempt, local_queue = None, LocalQueue(self, key)
+        span = self._access.store.capabilities.span if spec.linger else 1
+        try:
+            with self._mutex:
+                present = self._queues.setdefault(key, local_queue)
+            if present is local_queue:
+                attempt = Attempt(self._access, spec, until, owned, wait=wait, span=span)
+                return self._enter(local_queue, attempt, await attempt.run())
+        except BaseException as error:
+            self._fail(local_queue, attempt, error)
+            raise
+        return await self._wait_in_queue(present, spec, until, owned, wait=wait)
 
     def leave(self, lease: CoreLease) -> bool:
         """Begin the release of a lease for which no contender of this client waits, and end its queue, in one step.
 
-        Return False if there may be one, or the lease may be lost: then nothing is done, and `CoreLease.let_it_go` and
-        `hand_off` decide.
+        Return False if there may be one, or the lease may be lost: then nothing is done, and
+        `CoreLease.begin_release` and `hand_off` decide.
         """
         local_queue = lease.local_queue
         if not isinstance(local_queue, LocalQueue):
@@ -144,10 +189,11 @@ class LocalQueues:
         with self._mutex:
             if local_queue.contenders or local_queue.lease is not lease or self._runtime.now() >= lease.valid_until:
                 return False
-            if not lease.begin_release():
+            if not lease.mark_released():
                 return False
             local_queue.lease = None
-            self._next_leader(local_queue)  # there is none, so this ends the queue
+            if self._queues.get(local_queue.key) is local_queue:
+                del self._queues[local_queue.key]
             self._access.renewer.discard_released(lease)
         return True
 
@@ -186,25 +232,27 @@ class LocalQueues:
         if not local_queue.contenders or self._dismissed:
             return None
         contender, now = local_queue.contenders[0], self._runtime.now()
-        if not self._may_hand_off(local_queue, lease, contender.spec, now):
+        if not self._may_hand_off(local_queue, lease, contender, now):
             return None
         successor = lease.successor(contender.spec.ttl, now + contender.spec.max_hold)
-        successor.linger = contender.spec.linger
         if not self._access.renewer.replaceable(lease):
             return None
-        contender.lease = successor  # the hand-off is decided: after an interrupt from here on, `mend` completes it
+        contender.lease = (
+            successor  # the hand-off is decided: after an interrupt from here on, `repair_after_interrupt` completes it
+        )
         self._give(local_queue, contender, successor)
         local_queue.passed += 1
         return contender
 
     def _give(self, local_queue: LocalQueue, contender: LocalWaiter, lease: CoreLease) -> None:
         self._access.renewer.replace(lease)
+        local_queue.linger = contender.spec.linger
         local_queue.lease = lease
         local_queue.called = contender
         if local_queue.contenders and local_queue.contenders[0] is contender:
             local_queue.contenders.popleft()
 
-    def mend(self, local_queue: LocalQueue) -> None:
+    def repair_after_interrupt(self, local_queue: LocalQueue) -> None:
         """Complete a change of the queue that an interrupt left half done.
 
         It may call one local waiter too many, so that there are two leaders, but never one too few.
@@ -223,7 +271,7 @@ class LocalQueues:
             if contender is not None:
                 contender.event.set()
 
-    def step_aside(self, local_queue: LocalQueue, lease: CoreLease) -> None:
+    def drop_lost_lease(self, local_queue: LocalQueue, lease: CoreLease) -> None:
         """Take a lost lease out of the queue, and make the first local waiter the leader."""
         with self._mutex:
             leader = None
@@ -235,10 +283,11 @@ class LocalQueues:
 
     def contended(self, lease: CoreLease) -> None:
         """Note that another client waits for the lease; release the lease if it lingers."""
-        lease.contended = True  # before `local_queue` is read: `_lead` sets that first and reads this afterwards
+        lease.grant.contended = True  # before `local_queue` is read: `_enter` sets that first and reads this afterwards
         local_queue = lease.local_queue
         if isinstance(local_queue, LocalQueue):
-            local_queue.contended = True
+            with self._mutex:
+                local_queue.note_contended(self._runtime.now())
             self.end_lingering(local_queue)
 
     def waiting(self, name: str) -> list[WaiterView]:
@@ -265,18 +314,18 @@ class LocalQueues:
             if local_queue.lease is not lease or local_queue.contenders or local_queue.contended or self._dismissed:
                 return False
             ttl, remaining = local_queue.key[1], lease.kept_until - now
-            if lease.token >= lease.last or now >= lease.valid_until or remaining < lease.enough():
+            if lease.token >= lease.grant.last or now >= lease.valid_until or remaining < lease.grant.enough():
                 return False
-            if lease.guarded or remaining * MICROS > ttl or not lease.begin_release():
+            if lease.grant.guarded or remaining * MICROS > ttl or not lease.mark_released():
                 return False
             successor = lease.successor(ttl, NEVER)
-            successor.lingers_until = now + lease.linger
+            successor.lingers_until = now + local_queue.linger
             self._access.renewer.replace(successor)
             local_queue.lease = successor
         lease.settle(Outcome.RELEASED)
         self._access.renewer.replaced(successor)
         if self._access.events is not None:
-            self._access.events.released(lease, Outcome.RELEASED)
+            self._access.events.ended(lease, Outcome.RELEASED)
         return True
 
     def take_up(self, spec: LockSpec, key: LocalQueueKey, owned: list[CoreLease]) -> CoreLease | None:
@@ -287,12 +336,12 @@ class LocalQueues:
                 return None
             now = self._runtime.now()
             remaining = lease.kept_until - now
-            if now >= lease.lingers_until or remaining < lease.enough() or remaining > spec.max_hold:
+            if now >= lease.lingers_until or remaining < lease.grant.enough() or remaining > spec.max_hold:
                 return None
             if lease.lost_because or self._dismissed:
                 return None
             _claim(lease, owned)
-            lease.linger = spec.linger
+            local_queue.linger = spec.linger
             if spec.max_hold == NEVER:
                 return lease
             lease.ends_at = now + spec.max_hold
@@ -324,7 +373,7 @@ class LocalQueues:
         """Release the lease that lingers in this queue, if there is one (only `lease`, if given), in the background."""
         ended = self._end_lingering(local_queue, lease, [])
         if ended is not None:
-            self._access.background_releases.add(partial(self._release, ended), ended.name)
+            self._access.background_releases.add(partial(self._release, ended), ended.grant.name)
 
     def lingering_leases(self) -> list[CoreLease]:
         """Return all leases of this client that linger."""
@@ -391,13 +440,13 @@ class LocalQueues:
                 owned.append(contender.lease)
                 return contender.lease
             if contender.error is None:
-                return await self._lead(local_queue, spec, until, owned, wait=True, contender=contender)
+                return await self._lead(local_queue, contender, until)
         except GeneratorExit:  # a coroutine that is closed can no longer await
             self._abandon_waiter(local_queue, contender)
             raise
         except BaseException:
             if not self._leave_queue(local_queue, contender):
-                await self._runtime.finish(self._decline(local_queue, contender))
+                await self._runtime.finish(self._give_up_grant(local_queue, contender))
             raise
         raise StoreUnavailable(str(contender.error)) from contender.error
 
@@ -409,6 +458,7 @@ class LocalQueues:
             if local_queue.contenders is None:
                 local_queue.contenders = deque()
             if wait:
+                contender.turn = local_queue.turn
                 local_queue.contenders.append(contender)
             else:
                 contender.place = len(local_queue.contenders)
@@ -417,10 +467,13 @@ class LocalQueues:
     async def _wait_for_call(self, local_queue: LocalQueue, contender: LocalWaiter, until: float | None) -> bool:
         """Wait until the local waiter is called; return False if its time is up and it has left the queue."""
         if self._access.events is not None:
-            self._access.events.contended(contender.spec.name)
+            self._access.events.contended()
         lease = local_queue.lease
         if until is None and lease is not None and lease.by is self._runtime.mark():
-            refuse_to_wait_for_oneself(self._access, contender.spec)
+            await refuse_to_wait_for_oneself(self._access, contender.spec, contender.since)
+            self._access.refuse_to_wait(contender.spec)
+            if not await contender.event.wait(self._runtime.now() + WARN_AFTER):
+                await warn_of_waiting_for_oneself(self._access, contender.spec, contender.since)
         while not contender.is_called():
             self._access.refuse_to_wait(contender.spec)
             if not await contender.event.wait(until) and self._leave_queue(local_queue, contender):
@@ -444,81 +497,71 @@ class LocalQueues:
     def _abandon_waiter(self, local_queue: LocalQueue, contender: LocalWaiter) -> None:
         if not self._leave_queue(local_queue, contender):
             if contender.lease is not None:
-                self._access.renewer.drop(contender.lease)  # the lease ends at its ttl
+                self._access.renewer.drop((contender.lease,))  # the lease ends at its ttl
             elif contender.leads:
-                self._resign(local_queue)
+                self._call_next_leader(local_queue)
 
-    async def _decline(self, local_queue: LocalQueue, contender: LocalWaiter) -> None:
+    async def _give_up_grant(self, local_queue: LocalQueue, contender: LocalWaiter) -> None:
         """Give up the lease or the leadership that the local waiter got just as it was interrupted."""
         if contender.lease is not None:
             await self._release(contender.lease)
         elif contender.leads:
-            self._resign(local_queue)
+            self._call_next_leader(local_queue)
 
     # -- the leader ----------------------------------------------------------------------------------------
 
     async def _lead(
-        self,
-        local_queue: LocalQueue,
-        spec: LockSpec,
-        until: float | None,
-        owned: list[CoreLease],
-        *,
-        wait: bool,
-        contender: LocalWaiter | None = None,
+        self, local_queue: LocalQueue, contender: LocalWaiter, until: float | None
     ) -> CoreLease | NotGranted:
-        """Acquire the lease from the store as the leader of the local queue.
+        """Acquire the lease from the store as the leader, who has waited in the local queue.
 
-        A leader that waited in the queue comes as `contender`. It reserves a range of tokens, because others are likely
-        to wait again; so does a leader whose lease is to linger. A leader without a `contender` brings a new queue,
-        which is added inside the `try`, where an interrupt of any kind ends it.
+        Such a leader reserves a range of tokens, because others are likely to wait again.
         """
-        attempt = None
-        span = self._access.store.capabilities.span if contender is not None or spec.linger else 1
+        attempt, spec = None, contender.spec
         try:
-            if contender is None:
-                with self._mutex:
-                    present = self._queues.setdefault(local_queue.key, local_queue)
-                if present is not local_queue:
-                    return await self.acquire(spec, local_queue.key, until, owned, wait=wait)
-                attempt = Attempt(self._access, spec, until, owned, wait=wait, span=span)
-            else:
-                contender.leads = False  # from here on `_resign` and `_fail`, below, call the next leader
-                attempt = Attempt(self._access, spec, until, owned, wait=wait, span=span)
-                attempt.unanswered_since = max(local_queue.unanswered_since, contender.since)
-            result = await attempt.run()
-            local_queue.unanswered_since = attempt.unanswered_since
-            if not isinstance(result, CoreLease):
-                self._resign(local_queue)
-                return result
-            result.local_queue = local_queue
-            if span > 1:
-                result.linger = spec.linger
-                local_queue.passed, local_queue.since, local_queue.contended = 0, self._runtime.now(), attempt.contended
-                if result.contended or attempt.outrun:  # the notification came before the lease had its local queue
-                    local_queue.contended = True
-            local_queue.lease = result
-            if result.lost_because:
-                self.step_aside(local_queue, result)
-            return result
+            contender.leads = False  # from here on `_call_next_leader` and `_fail`, below, call the next leader
+            attempt = Attempt(
+                self._access, spec, until, contender.owned, wait=True, span=self._access.store.capabilities.span
+            )
+            attempt.unanswered_since = max(local_queue.unanswered_since, contender.since)
+            return self._enter(local_queue, attempt, await attempt.run())
         except BaseException as error:
             self._fail(local_queue, attempt, error)
             raise
+
+    def _enter(
+        self, local_queue: LocalQueue, attempt: Attempt, result: CoreLease | NotGranted
+    ) -> CoreLease | NotGranted:
+        """Note and return what the leader has acquired. Without a lease, call the next leader."""
+        local_queue.unanswered_since = attempt.unanswered_since
+        if not isinstance(result, CoreLease):
+            self._call_next_leader(local_queue)
+            return result
+        result.local_queue = local_queue
+        if result.grant.request.span > 1:
+            local_queue.linger = attempt.spec.linger
+            with self._mutex:  # `result.contended`: the notification came before the lease had its local queue
+                contended = attempt.contended or attempt.contended_before_grant or result.grant.contended
+                local_queue.begin_turn(self._runtime.now(), contended=contended)
+        local_queue.lease = result
+        if result.lost_because:
+            self.drop_lost_lease(local_queue, result)
+        return result
 
     def _fail(self, local_queue: LocalQueue, attempt: Attempt | None, error: BaseException) -> None:
         """Call the next leader after an error; fail the local waiters that have waited too long for the store."""
         if attempt is not None:
             local_queue.unanswered_since = attempt.unanswered_since
         if isinstance(error, StoreUnavailable):
-            self._dishearten(local_queue, error)
-        self.mend(local_queue)
+            self._fail_expired_waiters(local_queue, error)
+        self.repair_after_interrupt(local_queue)
 
-    def _dishearten(self, local_queue: LocalQueue, error: StoreUnavailable) -> None:
+    def _fail_expired_waiters(self, local_queue: LocalQueue, error: StoreUnavailable) -> None:
         """Fail at once all local waiters that have waited `retry_for` seconds for a store that does not answer.
 
         Otherwise each of them would become the leader and fail in turn.
         """
-        late = self._runtime.now() - self._access.retry_for
+        late = self._runtime.now() - self._access.requests.retry_for
         with self._mutex:
             waiting = local_queue.contenders or deque()
             given_up = [each for each in waiting if max(each.since, local_queue.unanswered_since) <= late]
@@ -528,7 +571,7 @@ class LocalQueues:
         for each in given_up:
             each.event.set()
 
-    def _resign(self, local_queue: LocalQueue) -> None:
+    def _call_next_leader(self, local_queue: LocalQueue) -> None:
         """Call the next leader."""
         with self._mutex:
             leader = self._next_leader(local_queue)
@@ -550,15 +593,15 @@ class LocalQueues:
             del self._queues[local_queue.key]
         return None
 
-    def _may_hand_off(self, local_queue: LocalQueue, lease: CoreLease, spec: LockSpec, now: float) -> bool:
-        remaining = lease.kept_until - now
-        if lease.token >= lease.last or lease.guarded or remaining < lease.enough():
+    def _may_hand_off(self, local_queue: LocalQueue, lease: CoreLease, contender: LocalWaiter, now: float) -> bool:
+        remaining, spec = lease.kept_until - now, contender.spec
+        if lease.token >= lease.grant.last or lease.grant.guarded or remaining < lease.grant.enough():
             return False
         if remaining > seconds(spec.ttl) or remaining > spec.max_hold:
             return False  # if the new holder died, the lease would outlive it for longer than its spec allows
-        if not local_queue.contended:
+        if not local_queue.bounded:
             return True
-        return local_queue.passed < self._budget.count and now - local_queue.since < self._budget.time
+        return contender.turn < local_queue.turn and local_queue.passed < self._fairness_count
 
 
 def _claim(lease: CoreLease, owned: list[CoreLease]) -> None:

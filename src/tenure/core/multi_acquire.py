@@ -19,7 +19,8 @@ of several names in one request stands in the store's queue directly, like a con
 """
 
 import logging
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,9 +28,10 @@ from tenure.contracts.deadlines import NEVER, valid_until
 from tenure.contracts.messages import AcquireRequest, Granted, NotGranted, Reply
 from tenure.core.access import StoreAccess
 from tenure.core.attempt import Attempt
-from tenure.core.lease import CoreLease, LeaseState
+from tenure.core.lease import OF_GROUP, CoreLease, LeaseState
 from tenure.core.session import Session
 from tenure.core.spec import LockSpec
+from tenure.entering import Site
 from tenure.errors import ForkedLeaseError, LeaseLost, OutcomeUnknown, StoreUnavailable
 from tenure.outcome import Outcome
 
@@ -91,6 +93,10 @@ async def acquire_all(
         owned.clear()
 
 
+def _worst(outcomes: Collection[Outcome | None]) -> Outcome:
+    return next(each for each in WORST_FIRST if each in outcomes)
+
+
 def _limit(session: Session, lease: CoreLease, ends_at: float) -> None:
     """Have a lease end at a local instant."""
     if ends_at == NEVER:
@@ -138,7 +144,7 @@ class _MultiAcquire:
                     return missed
         except GeneratorExit:  # a coroutine that is closed can no longer await: the leases end at their ttl
             for lease in self._held:
-                self._session.renewer.drop(lease)
+                self._session.renewer.drop((lease,))
             for each in self._parts:
                 each.forget()
             raise
@@ -161,28 +167,29 @@ class _MultiAcquire:
         followers = [_Part(self._session, spec, self._until, self._held, wait=self._wait) for spec in specs[1:]]
         self._parts = list(followers)
         leader = _Leader(self._session, specs[0], self._until, self._held, followers, wait=self._wait)
-        result = await leader.run()
+        result = await self._run(leader, specs[0])
         if isinstance(result, NotGranted):
             return result
-        self._tell(result)
+        specs_of = dict(zip(map(id, self._parts), specs[1:], strict=True))
         for each in [each for each in followers if each.is_engaged()]:
             if each.came_late():
                 break
-            result = await each.run()
+            result = await self._run(each, specs_of[id(each)])
             if isinstance(result, NotGranted):
                 return result
-            self._tell(result)
         await self._runtime.finish(self._withdraw_parts())
         return None
 
-    def _tell(self, result: CoreLease) -> None:
-        if self._session.events is not None:
-            self._session.events.acquired(result, self._requested_at)
+    async def _run(self, attempt: Attempt, spec: LockSpec) -> CoreLease | NotGranted:
+        events = self._session.events
+        if events is None:
+            return await attempt.run()
+        return await events.follow(spec, attempt.run, waits=self._wait, since=self._requested_at)
 
     def _missing(self) -> list[LockSpec]:
         """Return the specs of the names that are not held yet; for deadlock detection, with those that are held."""
         specs = list(self._specs[len(self._held) :])
-        return [self._session.actors.speak_for(spec) for spec in specs] if self._detect_deadlock else specs
+        return [self._session.actors.with_actor(spec) for spec in specs] if self._detect_deadlock else specs
 
     async def _withdraw_parts(self) -> None:
         """Withdraw the requests that the store may know of and that have not become leases."""
@@ -203,7 +210,6 @@ class _Part(Attempt):
         self, access: StoreAccess, spec: LockSpec, until: float | None, owned: list[CoreLease], *, wait: bool
     ) -> None:
         super().__init__(access, spec, until, owned, wait=wait)
-        self._answer: Reply | None = None
         self._before = False
 
     def go_along(self, sent: float) -> AcquireRequest:
@@ -247,10 +253,6 @@ class _Part(Attempt):
     def forget(self) -> None:
         """Stop hearing notifications for the request."""
         self._access.attempts.pop(self._request.request_id, None)
-
-    async def _send_until_answered(self) -> Reply:
-        answer, self._answer = self._answer, None
-        return await super()._send_until_answered() if answer is None else answer
 
 
 class _Leader(Attempt):
@@ -330,7 +332,7 @@ class LeaseGroup:
         self.session = session
         self.runtime = session.runtime
         self.leases = tuple(leases)
-        self.let_go = False
+        self.release_begun = False
         self._mutex = session.runtime.mutex()
         self._first: CoreLease | None = None
         """The lease that was lost first."""
@@ -338,6 +340,12 @@ class LeaseGroup:
         self._signal: Event = session.runtime.event()
         for each in self.leases:
             each.when_lost(self._teller(each))
+
+    def enter_at(self, where: Site, lease: object) -> None:
+        """Note where a `with` entered the leases, and their lease object."""
+        body = where, weakref.ref(lease)
+        for each in self.leases:
+            each.body = body
 
     def trusted(self) -> bool:
         """Return whether all leases are certainly still held."""
@@ -390,10 +398,15 @@ class LeaseGroup:
 
     async def release(self) -> Outcome:
         """Release all leases; return the worst of the outcomes. Called again, it returns the same."""
-        self.let_go = True
+        self.release_begun = True
         outcomes = await release_all(self.session, self.leases)
         self._signal.set()
-        return next(each for each in WORST_FIRST if each in outcomes)
+        return _worst(outcomes)
+
+    def outcome(self) -> Outcome | None:
+        """Return the worst of the outcomes; None if a lease was not released yet."""
+        outcomes = {each.outcome for each in self.leases}
+        return None if None in outcomes else _worst(outcomes)
 
     async def extend(self, ttl: float | None) -> None:
         """Renew all leases now, for `ttl` seconds (None: as before), in one request.
@@ -418,7 +431,7 @@ class LeaseGroup:
             callbacks = self._callbacks
         for each in self.leases:
             if each is not first:
-                self.session.renewer.lose(each, f"{first.name!r}, of the same lease group, is lost")
+                self.session.renewer.lose(each, f"{first.grant.name!r}{OF_GROUP}")
         self._signal.set()
         for callback in callbacks:
             first.when_lost(_call_with(first, callback))

@@ -30,6 +30,7 @@ class Notifications:
             self._revocation_requested(notification)
             return
         if notification.kind is NotificationKind.GAP:
+            self._access.channel = self._access.channel or notification.channel  # a store may have found one now
             self._retry_all()
             return
         attempt = self._access.attempts.get(notification.request_id)
@@ -39,7 +40,7 @@ class Notifications:
     def _contended(self, request_id: str) -> None:
         attempt = self._access.attempts.get(request_id)
         if attempt is not None:  # the acquisition has not heard of its grant yet, or is about to make the lease
-            attempt.outrun = True
+            attempt.contended_before_grant = True
         lease = self._access.renewer.find(request_id)
         if lease is not None:
             self._local_queues.contended(lease)
@@ -58,7 +59,7 @@ class Notifications:
 
     def _revocation_requested(self, notification: Notification) -> None:
         lease = self._access.renewer.find(notification.request_id)
-        if lease is not None and lease.last == notification.token:
+        if lease is not None and lease.grant.last == notification.token:
             lease.request_revocation()
             self._local_queues.contended(lease)  # so that local hand-offs do not keep the name for long
 
@@ -66,7 +67,8 @@ class Notifications:
         lease = self._access.renewer.find(notification.request_id)
         if (
             lease is not None
-            and lease.last == notification.token
+            and lease.grant.last == notification.token
+            and not lease.grant.detaching  # its detachment is one to the store, and its reply says what it was
             and (lost := self._access.renewer.lose(lease, REVOKED)) is not None
         ):
             report_loss(lost)

@@ -5,11 +5,15 @@ repeated request as it answered the first.
 """
 
 import logging
+from functools import partial
 
+from tenure.contracts.deadlines import NEVER
 from tenure.contracts.messages import ReleaseRequest
-from tenure.core.access import BRIEF, StoreAccess
-from tenure.core.lease import CoreLease
+from tenure.contracts.store import SendsReleases
+from tenure.core.access import StoreAccess
+from tenure.core.lease import CoreLease, report_loss
 from tenure.core.local_queue import LocalQueue, LocalQueues
+from tenure.core.requests import MIN_REQUEST_TIME
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.escaping import quoted
 from tenure.outcome import Outcome
@@ -18,6 +22,10 @@ log = logging.getLogger("tenure")
 
 LOST_TIMEOUT = 0.5
 """For how many seconds from its beginning the release of a lost lease is repeated: short, for its holder must stop."""
+
+
+COLLECT_EVERY = 0.1
+"""How often the renewer looks for replies to releases that were sent, in seconds, if no other request takes them."""
 
 
 class Releases:
@@ -32,10 +40,14 @@ class Releases:
         self._runtime = access.runtime
         self._store = access.store
         self._renewer = access.renewer
+        self._sending = access.store if isinstance(access.store, SendsReleases) else None
+        self.sent: dict[str, tuple[CoreLease, float]] = {}
+        """The leases whose release was sent and not answered, by the id of their request, and until when it may be."""
+        access.renewer.collect = self.collect
         self.abandoned = False
         """Whether this is a forked child of the process that acquired the leases."""
 
-    async def release(self, lease: CoreLease) -> Outcome:
+    async def release(self, lease: CoreLease) -> Outcome:  # noqa: C901, PLR0911 - every release runs it
         """Release a lease and return the outcome. Called again, it returns the same outcome.
 
         Raises ForkedLeaseError in a child of the process that acquired it.
@@ -49,19 +61,21 @@ class Releases:
             raise lease.loss()
         left_queue = False
         try:
-            if lease.linger and self.local_queues.linger_on(lease):
+            if (queue := lease.local_queue) is not None and queue.linger and self.local_queues.linger_on(lease):
                 return Outcome.RELEASED
             left_queue = self.local_queues.leave(lease)
-            if left_queue or lease.let_it_go():
+            if left_queue or lease.begin_release():
                 if not left_queue:
                     if lease.local_queue is not None and self.local_queues.hand_off(lease):
                         return Outcome.RELEASED
                     left_queue = True
                     self._renewer.discard(lease)
-                access, ttl, began = self._access, lease.ttl, self._runtime.now()
-                timeout = access.operation_timeout if ttl >= access.ample_ttl else access.request_timeout(ttl)
+                began = self._runtime.now()
+                until, release = began + self._access.requests.request_timeout(lease.ttl), self._to_release(lease)
                 try:
-                    outcome = await self._store.release(self._to_release(lease), began + timeout)
+                    if not lease.awaited and self._send(lease, release, until):
+                        return Outcome.RELEASED
+                    outcome = await self._store.release(release, until)
                 except StoreError as error:
                     return await self._runtime.finish(self._release_again(lease, error, began))
                 return self._settle(lease, outcome)
@@ -72,71 +86,145 @@ class Releases:
             raise
         return await self._released_by_another(lease)
 
+    def _send(self, lease: CoreLease, release: ReleaseRequest, until: float) -> bool:
+        """Send a release whose reply `_told` gets; False if the store cannot, or the lease ends too soon."""
+        if self._sending is None or lease.valid_until < until:
+            return False
+        self.sent[release.request_id] = lease, until
+        if not self._sending.send_release(release, until, partial(self._told, lease)):
+            del self.sent[release.request_id]
+            return False
+        self._renewer.look_by(self._runtime.now() + COLLECT_EVERY)
+        return True
+
+    def _told(self, lease: CoreLease, outcome: Outcome | None) -> None:
+        """Take the outcome of a release that was sent; without one, repeat the release in the background.
+
+        After an interrupt by a signal handler it is called again, so it removes the lease last.
+        """
+        if lease.grant.request_id not in self.sent:  # the release was repeated meanwhile
+            return
+        if lease.outcome is None and outcome is None:
+            unanswered = StoreUnavailable("the store did not answer the release")
+            self._access.background_releases.add(partial(self._repeat_sent, lease, unanswered), lease.grant.name)
+        elif lease.outcome is None and outcome is not None:
+            self._settle(lease, outcome)
+            if lease.lost_because:
+                report_loss(lease)
+        self.sent.pop(lease.grant.request_id, None)
+
+    async def _repeat_sent(self, lease: CoreLease, unanswered: StoreUnavailable) -> None:
+        if lease.outcome is None:
+            await self._release_again(lease, unanswered, self._runtime.now())
+            if lease.lost_because:
+                report_loss(lease)
+
+    def collect(self, now: float) -> float:
+        """Take the replies to releases that were sent; return when to look again. Repeat what was not answered."""
+        if self.sent and self._sending is not None:
+            self._sending.collect_replies()
+            for lease, until in list(self.sent.values()):
+                if until <= now or lease.outcome is not None:
+                    self._told(lease, None)
+        return now + COLLECT_EVERY if self.sent else NEVER
+
+    async def end(self, until: float) -> None:
+        """Wait for the replies to what was sent, by a local instant; repeat the others in the background."""
+        while self.sent and self._runtime.now() < until:
+            self.collect(self._runtime.now())
+            await self._runtime.sleep(0.002)
+        self.collect(NEVER)
+
     async def complete(self, lease: CoreLease, interrupt: BaseException, *, left_queue: bool = False) -> None:
         """Complete a release that was interrupted; the lease may have been handed on in this process already.
 
         Repeating the steps that were done already does no harm.
         """
         began = self._runtime.now()
-        lease.let_it_go()
+        self.sent.pop(lease.grant.request_id, None)  # its reply counts no more: the request is repeated below
+        lease.begin_release()
         local_queue = lease.local_queue
         if isinstance(local_queue, LocalQueue) and not left_queue:
-            self.local_queues.mend(local_queue)
+            self.local_queues.repair_after_interrupt(local_queue)
             successor = local_queue.lease
-            if successor is not None and successor is not lease and successor.request_id == lease.request_id:
+            if successor is not None and successor is not lease and successor.grant is lease.grant:
                 self._renewer.replace(successor)
                 self._renewer.replaced(successor)
                 lease.settle(Outcome.RELEASED)
+                if self._access.events is not None:
+                    if successor.lingers_until == NEVER:
+                        self._access.events.handed_on(lease)
+                    else:
+                        self._access.events.ended(lease, Outcome.RELEASED)
                 return
         self._renewer.discard(lease)
         if lease.outcome is None:
             await self._release_again(lease, interrupt, began)
+        elif self._access.events is not None:  # the interrupt may have come before the end was reported
+            self._access.events.ended(lease, lease.outcome)
 
     def _to_release(self, lease: CoreLease) -> ReleaseRequest:
-        request, keep = lease.request, lease.to_keep() if lease.free_at else 0
-        return ReleaseRequest(request.name, request.request_id, lease.last, lease.unsure, keep)
+        grant = lease.grant
+        request, keep = grant.request, lease.to_keep() if grant.free_at else 0
+        return ReleaseRequest(request.name, request.request_id, grant.last, grant.unsure, keep)
 
-    def _settle(self, lease: CoreLease, outcome: Outcome) -> Outcome:
-        if outcome is Outcome.EXPIRED and not lease.lost_because and self._runtime.now() < lease.valid_until:
-            outcome = Outcome.RELEASED  # the store has forgotten the lease, as in a failover; nobody held it since
+    def _settle(self, lease: CoreLease, outcome: Outcome, repeated: ReleaseRequest | None = None) -> Outcome:
+        """Note the outcome of a release by the store's reply to the request, or to one that was `repeated`.
+
+        A lease that was lost is never RELEASED: its holder was told to stop, whatever the store still knew. If the
+        store no longer knows a lease at a repeated request, and the lease cannot have run out, the first request was
+        carried out or somebody revoked the lease before. A store that remembers revocations tells which.
+        """
+        if lease.lost_because:
+            if outcome is Outcome.RELEASED:
+                outcome = Outcome.EXPIRED
+        elif repeated is not None and not outcome.kept and self._runtime.now() < lease.valid_until:
+            grant = lease.grant
+            longest = max(grant.longest_ttl, grant.request.ttl)  # after a revocation, the lease was not renewed
+            outcome = Outcome.RELEASED if repeated.unrevoked_for >= longest else Outcome.UNKNOWN
         lease.settle(outcome)
         if self._access.events is not None:
-            self._access.events.released(lease, outcome)
+            self._access.events.ended(lease, outcome)
         return outcome
 
     async def _released_by_another(self, lease: CoreLease) -> Outcome:
         """Wait for the outcome of a release by another thread or task; a second request could get another outcome."""
-        until = self._runtime.now() + 4 * self._access.request_timeout(lease.ttl) + 1.0
+        until = self._runtime.now() + 4 * self._access.requests.request_timeout(lease.ttl) + 1.0
         while lease.outcome is None and self._runtime.now() < until:
+            self.collect(self._runtime.now())
             await self._runtime.sleep(0.002)
         return lease.outcome or Outcome.UNKNOWN
 
     async def _release_again(self, lease: CoreLease, first: BaseException, began: float) -> Outcome:
         """Release again, after a first request that the store may or may not have carried out."""
-        release, timeout = self._to_release(lease), self._access.request_timeout(lease.ttl)
+        release, timeout = self._to_release(lease), self._access.requests.request_timeout(lease.ttl)
         try:
             if isinstance(first, StoreError) and not isinstance(first, StoreUnavailable):
                 raise first
             if lease.lost_because:
                 outcome = await self._release_lost(release, first, began + LOST_TIMEOUT)
             else:
-                outcome = await self._access.persist(lambda until: self._store.release(release, until), timeout)
+                outcome = await self._access.requests.send_up_to_three_times(
+                    partial(self._store.release, release), timeout
+                )
         except StoreError as error:
             level = logging.DEBUG if lease.lost_because or self._access.closed else logging.WARNING
-            log.log(level, "the lease of %r could not be released (%s); it ends at its ttl", lease.name, quoted(error))
+            log.log(
+                level, "the lease of %r could not be released (%s); it ends at its ttl", lease.grant.name, quoted(error)
+            )
             outcome = Outcome.UNKNOWN
             if isinstance(error, StoreUnavailable) and not lease.lost_because:
                 self._access.late_releases.repeat(
-                    lambda: self._store.release(release, self._runtime.now() + timeout), lease.name, lease.kept_until
+                    lambda: self._store.release(release, self._runtime.now() + timeout),
+                    lease.grant.name,
+                    lease.kept_until,
                 )
-        if not outcome.kept and not lease.lost_because and self._runtime.now() < lease.valid_until:
-            outcome = Outcome.RELEASED  # the lease cannot have run out yet: the first request was carried out
-        return self._settle(lease, outcome)
+        return self._settle(lease, outcome, release)
 
     async def _release_lost(self, release: ReleaseRequest, first: BaseException, give_up_at: float) -> Outcome:
         """Release a lost lease, to learn its outcome; repeat the request until `give_up_at`."""
         now = self._runtime.now()
         if now >= give_up_at and isinstance(first, StoreError):
             raise first
-        until = max(give_up_at, now + BRIEF)
-        return await self._access.insist(lambda until: self._store.release(release, until), until, give_up_at)
+        until = max(give_up_at, now + MIN_REQUEST_TIME)
+        return await self._access.requests.repeat_until(partial(self._store.release, release), until, give_up_at)

@@ -13,7 +13,7 @@ from tenure.core.lease import CoreLease
 from tenure.outcome import Outcome
 
 if TYPE_CHECKING:
-    from tenure.contracts.runtime import Task
+    from tenure.contracts.runtime import SpawnedTask
 
 log = logging.getLogger("tenure")
 
@@ -36,20 +36,27 @@ class Closing:
 
 
 async def release_all_kept(access: StoreAccess, release: Release, until: float) -> float:
-    """Release all leases, and return by when to end the rest: `until`, or later if the store went on to answer."""
-    kept = access.renewer.kept()
+    """Release all leases, and return by when to end the rest: `until`, or later if the store went on to answer.
+
+    Those with `renew=False` last for their ttl, as if their process had ended.
+    """
+    unreleased = access.renewer.unreleased()
+    kept = [lease for lease in unreleased if lease.renews or lease.dropped]
     closing = Closing(deque(kept), until)
-    helpers: list[Task] = []
+    helpers: list[SpawnedTask] = []
     with contextlib.suppress(RuntimeError):  # the interpreter shuts down: then the caller works alone
         while len(helpers) < min(HELPERS, len(closing.leases) // ENOUGH):
             helpers.append(access.runtime.spawn(partial(release_some, access, release, closing), "release"))
     await release_some(access, release, closing)
     for helper in helpers:
-        await helper.join(closing.until + OPENING * access.operation_timeout)
+        await helper.join(closing.until + OPENING * access.requests.operation_timeout)
+    if access.events is not None:
+        for lease in unreleased:
+            access.events.ended(lease, Outcome.UNKNOWN)
     if left := [lease for lease in kept if lease.outcome in {None, Outcome.UNKNOWN}]:
         log.warning(
             "the client was closed while the store did not answer: the lease of %r %s",
-            left[0].title,
+            left[0].grant.title,
             f"and {len(left) - 1} more end at their ttl" if len(left) > 1 else "ends at its ttl",
         )
     return closing.until
@@ -68,4 +75,4 @@ async def release_some(access: StoreAccess, release: Release, closing: Closing) 
             return
         if outcome is not Outcome.UNKNOWN:
             with access.mutex:  # and max(): a helper that read the time long ago must not move the deadline back
-                closing.until = max(closing.until, now + 2 * access.operation_timeout)
+                closing.until = max(closing.until, now + 2 * access.requests.operation_timeout)

@@ -1,9 +1,9 @@
 """Reservations: one lease that its thread or task has acquired several times, through reentrant locks.
 
 The store knows one lease. Its thread or task has one hold of it for each acquisition. The lease is released with the
-last hold, in whatever order the holds are given back. The reservation belongs to the thread or task object: all
-reentrant locks of one client for the same name share it there, and no other thread or task does. When the thread or
-task ends, the reservation ends.
+last hold, in whatever order the holds are given back. While a lost lease has a hold, its thread or task acquires the
+name no more. The reservation belongs to the thread or task object: all reentrant locks of one client for the same name
+share it there, and no other thread or task does. When the thread or task ends, the reservation ends.
 """
 
 from contextlib import AbstractContextManager
@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from tenure.contracts.runtime import Runtime
 from tenure.core.lease import CoreLease
+from tenure.errors import LeaseLost
 
 
 class Reservation:
@@ -27,14 +28,24 @@ class Reservation:
         """The present holds. The garbage collector also removes holds, at any point and without the mutex."""
 
     def enter(self, hold: object) -> bool:
-        """Add a hold; return False if the last hold was given back, or the lease is lost."""
-        if not self.lease.trusted():
-            return False
+        """Add a hold; return False if the last hold was given back, or the acquisition was and so left its hold.
+
+        Raises LeaseLost while the lease is lost and a hold of it is left: a lease that was granted anew would hide the
+        loss from those who work under the outer hold.
+        """
+        trusted = self.lease.trusted()  # before the mutex, which is that of the lease
         with self.mutex:
-            if not self.holds:
+            if not self.holds or self.lease.dropped:
                 return False
-            self.holds.add(hold)
-            return True
+            if trusted:
+                self.holds.add(hold)
+                return True
+            if not self.lease.lost_because:
+                return False
+        raise LeaseLost(
+            f"{self.lease.loss()} This thread or task has not let it go: leave the outer `with`, or release its outer "
+            "leases, before you acquire the name anew."
+        )
 
     def leave(self, hold: object) -> bool:
         """Give a hold back; return whether none is left. Repeated, it returns the same."""
@@ -65,5 +76,5 @@ class Reservations:
         reservations = self._reservations.setdefault(owner, {})
         for name in [name for name, each in reservations.items() if not each.holds]:
             reservations.pop(name, None)
-        reservations[lease.name] = reservation
+        reservations[lease.grant.name] = reservation
         return reservation

@@ -9,7 +9,7 @@ from typing import Any
 
 from tenure.contracts.cells import Addition, Change
 from tenure.core.session import Session
-from tenure.errors import StoreError, StoreUnavailable
+from tenure.errors import StoreError, StoreUnavailable, UsageError
 from tenure.table import stock
 from tenure.table.stock import Segment, Transit
 
@@ -41,27 +41,34 @@ class SegmentedStock:
     ) -> int | None:
         """Make a change that takes so many units in a segment that has them; return which, or None if none are left.
 
-        Raises StoreUnavailable if the store did not answer, or others moved units for `retry_for` seconds, and
-        OutcomeUnknown if the change may have been made, once or not at all.
+        The change replies None in a segment that is full of reservations. Raises UsageError if all segments are,
+        StoreUnavailable if the store did not answer, or others moved units for `retry_for` seconds, and OutcomeUnknown
+        if the change may have been made, once or not at all.
         """
         await self.check()
         runtime = self.session.runtime
-        give_up_at = runtime.now() + self.session.retry_for
+        give_up_at = runtime.now() + self.session.requests.retry_for
         pause = FIRST_PAUSE
         while True:
             home = int(runtime.random() * self._count)
+            full: set[int] = set()
             for step in range(self._count):
                 at = (home + step) % self._count
-                if await self._cells.change(self._names[at], work, addition):
+                reply = await self._cells.change(self._names[at], work, addition)
+                if reply:
                     return at
+                if reply is None:
+                    full.add(at)
             if await self._sold_out(units):
                 return None
-            await self._gather(units)
-            if await self._cells.change(self._names[0], work, addition):
-                return 0
+            to = self._first_but(full)
+            await self._gather(units, to)
+            if await self._cells.change(self._names[to], work, addition):
+                return to
             if runtime.now() + pause > give_up_at:
                 raise StoreUnavailable(
-                    f"{units} units of the stock {self._title!r} were not taken within {self.session.retry_for:g} s, "
+                    f"{units} units of the stock {self._title!r} were not taken within "
+                    f"{self.session.requests.retry_for:g} s, "
                     "because others moved units all the time: try again"
                 )
             await runtime.sleep(pause * (0.5 + runtime.random()))
@@ -126,15 +133,24 @@ class SegmentedStock:
         second, _ = await self._read()
         return stock.sold_out(units, first, second, now)
 
-    async def _gather(self, units: int) -> None:
-        """Move units into the first segment until it has so many. All gather there, so nobody moves them back."""
+    def _first_but(self, full: set[int]) -> int:
+        """Return the first segment that has room for a reservation."""
+        if len(full) < self._count:
+            return min(set(range(self._count)) - full)
+        raise UsageError(
+            f"each segment of the stock {self._title!r} has {stock.MOST_RESERVATIONS} reservations, and keeps no more: "
+            "confirm or cancel them sooner, or use more segments"
+        )
+
+    async def _gather(self, units: int, to: int) -> None:
+        """Move units into a segment until it has so many: the first that can be. So nobody moves them back."""
         segments, now = await self._settled()
-        missing = units - segments[0].available(now)
-        for sender in range(1, self._count):
+        missing = units - segments[to].available(now)
+        for sender in range(self._count):
             if missing <= 0:
                 return
-            if found := min(missing, segments[sender].available(now)):
-                missing -= await self._transfer(sender, 0, found)
+            if sender != to and (found := min(missing, segments[sender].available(now))):
+                missing -= await self._transfer(sender, to, found)
 
     async def _settled(self) -> tuple[list[Segment], int]:
         """Complete the transfers that are under way, until a reading shows none; return it."""

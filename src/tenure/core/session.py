@@ -1,33 +1,44 @@
 """The session: one client at one store, with all that its locks share and the operations that the public API calls."""
 
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from functools import partial
+from types import CodeType
 from typing import Any
 
 from tenure.contracts.deadlines import DRIFT, EPSILON, micros
+from tenure.contracts.findings import Report, Unseen
 from tenure.contracts.limits import check_ttl
-from tenure.contracts.messages import AdjustRequest, HolderView, NotGranted, Notification
+from tenure.contracts.messages import AdjustRequest, HolderView, NameView, NotGranted, Notification
 from tenure.contracts.runtime import Runtime
-from tenure.contracts.store import Forgetful, Store
-from tenure.core.access import Settings, StoreAccess
+from tenure.contracts.store import Examinable, Forgetful, Store
+from tenure.core.access import StoreAccess
 from tenure.core.attempt import Attempt
 from tenure.core.cells import Cells
 from tenure.core.deadlocks import Actors, find_deadlocks
-from tenure.core.lease import CoreLease, why_refused
+from tenure.core.lease import HANDED_ON, CoreLease, why_refused
 from tenure.core.local_queue import LocalQueues
 from tenure.core.notifications import Notifications
 from tenure.core.release import Releases
 from tenure.core.release_all import release_all_kept
+from tenure.core.requests import Settings
 from tenure.core.reservations import Reservations
 from tenure.core.spec import LockSpec
 from tenure.core.stop import Stop
-from tenure.errors import StoreError, UsageError, Wait
+from tenure.errors import StoreError, StoreUnavailable, UsageError, Wait
+from tenure.explanation import Explanation
 
 log = logging.getLogger("tenure")
 
+EXPLAIN_TIMEOUT = 0.2
+"""For how many seconds the store is asked at most, once a wait has timed out, why the name was not granted."""
+
 ASKED_AGAIN_FOR = 0.1
 """For how many seconds an extension is repeated: a connection that the server has closed just now fails at once."""
+
+DRAIN_EVERY = 0.01
+"""How often a client that is being drained looks whether all its leases are released, in seconds."""
 
 NO_LINGER = (
     "linger is not available: this store cannot tell this client that another client waits. Make the lock without "
@@ -48,15 +59,21 @@ class Session(StoreAccess):
         super().__init__(runtime, store, settings, self.deliver)
         self.face: object = None
         """The client object. Its leases keep it alive through this, because the client handles forks and the exit."""
+        self.quick = not settings.wait_for_release
+        """Whether the end of a `with` waits for no reply, unless the lock says so."""
         self.releases = Releases(self)
         self.release = self.releases.release
-        self.local_queues = LocalQueues(self, settings.budget, self.release)
+        self.local_queues = LocalQueues(self, settings.fairness_count, self.release)
         self.releases.local_queues = self.local_queues
         self.local_waiters = self.local_queues.waiting
         self.notifications = Notifications(self, self.local_queues)
         self.actors = Actors(self)
         self.cells = Cells(self)
+        if self.recorder is not None:
+            self.recorder.change = self.cells.change
         self.reservations = Reservations(runtime, self.mutex)
+        self._closing = False
+        """Whether the session is being closed, or was."""
 
     def deliver(self, notification: Notification) -> None:
         """Take a notification from the store, which calls this through `Runtime.post`."""
@@ -65,23 +82,68 @@ class Session(StoreAccess):
     # -- life ----------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Release all leases that are still held, stop the renewer and close the store. Idempotent.
+        """Release all leases that have not ended, also dropped ones, stop the renewer and close the store. Idempotent.
 
-        It goes on while the store answers releases, and ends soon after the store stops answering.
+        It goes on while the store answers releases, and ends soon after the store stops answering. After a
+        cancellation, which comes with the end of an event loop, it can be called again.
         """
-        if self.closed:
+        if self._closing:
             return
-        self.closed = True
-        until = self.runtime.now() + 2 * self.operation_timeout
+        self._closing = True
+        try:
+            await self._close()
+        except BaseException:
+            self._closing = False
+            raise
+
+    async def _close(self) -> None:
+        self.closed, self.acquires = True, False
+        until = self.runtime.now() + 2 * self.requests.operation_timeout
         await self.opening.settle(until)
-        self.opened = False
+        was_open, self.opened = self.opened, False
         await self._dismiss_waiters(until)
+        self.renewer.do_chores()
         until = await release_all_kept(self, self.release, until)
+        await self.releases.end(until)
         await self.background_releases.end(until)
         await self.late_releases.end(until)
         await self.renewer.stop(until)
+        if self.recorder is not None:
+            await self.recorder.end(until, write=was_open)
         await self.runtime.settle(until)
         await self.store.close()
+        if self.events is not None:
+            self.events.closed()
+
+    async def drain(self, timeout: float) -> bool:
+        """Acquire nothing new, and wait for `timeout` seconds until all leases are released; return whether they are.
+
+        Waiters get Stopped, and leave their queues. Each holder gets a revocation request. The terms of leaders are
+        lost here first, and then handed on: at once, or when the `with` that entered a term is left.
+        """
+        until = self.runtime.now() + timeout
+        self.draining, self.acquires = True, False
+        await self._dismiss_waiters(until)
+        self.local_queues.end_all_lingering()
+        terms: list[CoreLease] = []
+        while True:
+            held = self.renewer.kept()
+            for lease in held:
+                lease.request_revocation()
+                if lease.grant.leads:
+                    terms.append(lease)
+                    self._hand_leadership_on(lease)
+            self.releases.collect(self.runtime.now())
+            released = not (held or self.attempts or self.releases.sent) and all(each.outcome for each in terms)
+            if released or self.runtime.now() >= until:
+                break
+            await self.runtime.sleep(min(DRAIN_EVERY, max(0.001, until - self.runtime.now())))
+        return released
+
+    def _hand_leadership_on(self, lease: CoreLease) -> None:
+        """End a term: here first, so that its body stops, then in the store. A body that goes on keeps the name."""
+        if self.renewer.lose(lease, HANDED_ON) is not None and lease.body is None:
+            self.background_releases.add(partial(self.release, lease), lease.grant.name)
 
     async def _dismiss_waiters(self, until: float) -> None:
         """Wake all waiters, so that they see the client closed, and wait until they have left their queues."""
@@ -94,43 +156,45 @@ class Session(StoreAccess):
     def abandon(self) -> None:
         """Make every lease inert in a forked child, and drop the inherited connections."""
         self.releases.abandoned = True
+        self.releases.sent.clear()
         self.local_queues.abandon()
-        for lease in self.renewer.kept():
+        for lease in self.renewer.unreleased():
             lease.disown()
         self.store.abandon()
 
     # -- operations ----------------------------------------------------------------------------------------
 
     def acquire(
-        self, spec: LockSpec, timeout: float | None, owned: list[CoreLease] | None = None
+        self, spec: LockSpec, timeout: float | None, owned: list[CoreLease] | None = None, *, quiet: bool = False
     ) -> Coroutine[Any, Any, CoreLease | NotGranted]:
         """Acquire `spec`; return NotGranted, with the holders, after `timeout` seconds (0: ask once; None: for ever).
 
         Raises StoreError if the store cannot be asked; then nothing is held. A granted lease is in `owned` before it is
-        returned, so that a caller that is interrupted in between can `give_back` the lease.
+        returned, so that a caller that is interrupted in between can `give_back` the lease. `quiet` makes no event of a
+        name that is not free, because another request follows.
         """
         if owned is None:
             owned = []
         until = None if timeout is None else self.runtime.now() + timeout
-        if self.opened and self.events is None and spec.key is not None and not spec.linger:  # the usual case
-            return self.local_queues.acquire(spec, spec.key, until, owned, wait=timeout != 0)
-        return self._acquire(spec, timeout, until, owned)
+        if self.opened and self.events is None and not spec.linger:  # the usual case
+            plan = self.plans.get(spec.id)
+            if plan is not None and plan.key is not None:
+                return self.local_queues.acquire(spec, plan.key, until, owned, wait=timeout != 0)
+        acquire = partial(self._acquire, spec, timeout, until, owned)
+        if self.events is None:
+            return acquire()
+        return self.events.follow(spec, acquire, waits=timeout != 0, quiet=quiet)
 
     async def _acquire(
         self, spec: LockSpec, timeout: float | None, until: float | None, owned: list[CoreLease]
     ) -> CoreLease | NotGranted:
         if not self.opened:
             await self.open(timeout, spec)
-        asked_at = 0.0 if self.events is None else self.runtime.now()
         if spec.linger and not (self.channel or self.store.capabilities.tells):
             raise UsageError(NO_LINGER)
-        if spec.key is not None:
-            result = await self.local_queues.acquire(spec, spec.key, until, owned, wait=timeout != 0)
-        else:
-            result = await Attempt(self, spec, until, owned, wait=timeout != 0).run()
-        if self.events is not None and isinstance(result, CoreLease):
-            self.events.acquired(result, asked_at)
-        return result
+        if (key := spec.key) is not None:
+            return await self.local_queues.acquire(spec, key, until, owned, wait=timeout != 0)
+        return await Attempt(self, spec, until, owned, wait=timeout != 0).run()
 
     async def give_back(self, owned: list[CoreLease]) -> None:
         """Release the leases of an acquisition whose caller was interrupted before it had them."""
@@ -139,16 +203,19 @@ class Session(StoreAccess):
         for lease in reversed(owned):
             await self.release(lease)
 
+    def release_later(self, work: Callable[[], Coroutine[Any, Any, object]], name: str) -> None:
+        """Run the release of `name` in the background. A signal handler or the garbage collector may call this."""
+        self.renewer.soon(partial(self.background_releases.add, work, name))
+
     def drop(self, owned: list[CoreLease]) -> None:
         """Stop renewing leases, so that they end at their ttl: `give_back` where nothing can be awaited."""
-        for lease in owned:
-            self.renewer.drop(lease)
+        self.renewer.drop(tuple(owned))
 
     def take_up(self, spec: LockSpec, owned: list[CoreLease]) -> CoreLease | None:
         """Take up a lease that lingers, without a request; None if there is none, or `acquire` must be called."""
-        if spec.key is None or self.events is not None:
+        if self.events is not None or (key := spec.key) is None:
             return None
-        return self.local_queues.take_up(spec, spec.key, owned)
+        return self.local_queues.take_up(spec, key, owned)
 
     async def extend(self, lease: CoreLease, ttl: float | None) -> None:
         """Renew a lease now, for `ttl` seconds (None: as before); later renewals are for the same ttl.
@@ -171,23 +238,39 @@ class Session(StoreAccess):
         sent = self.runtime.now()
         ttls = [lease.ttl if ttl is None else micros(ttl) for lease in leases]
         renewals = [lease.renewal(each) for lease, each in zip(leases, ttls, strict=True)]
-        request_timeout = self.request_timeout(min(renewal.ttl for renewal in renewals))
+        request_timeout = self.requests.request_timeout(min(renewal.ttl for renewal in renewals))
         last_try = min(sent + ASKED_AGAIN_FOR, *(lease.valid_until for lease in leases))
-        replies = await self.insist(lambda until: self.store.renew(renewals, until), sent + request_timeout, last_try)
+        replies = await self.requests.repeat_until(
+            partial(self.store.renew, renewals), sent + request_timeout, last_try
+        )
         for lease, each, renewal, reply in zip(leases, ttls, renewals, replies, strict=True):
             if reply is not None:
+                if lease.grant.is_outdated(renewal.token):
+                    raise StoreUnavailable(f"the lease of {lease.grant.title!r} was being detached: extend it later")
                 self.renewer.lose(lease, why_refused(reply, renewal))
-            elif lease.renewed(sent, renewal.ttl):
+                continue
+            at_risk = lease.failures > 0
+            if lease.renewed(sent, renewal.ttl, exact=not lease.renews):
+                if self.events is not None:
+                    self.events.renewed(lease, recovered=at_risk)
                 lease.ttl = each
                 self.renewer.plan(lease)
                 lease.note_contention(renewal)
+                if lease.ends_early and not lease.grant.request.lock_delay:  # a lock delay follows the end in the store
+                    lease.when_lost(partial(self._release_ended, lease))
         if ttl is not None:
             self._tell_what_max_hold_cuts_off(leases[0], ttl)
+
+    def _release_ended(self, lease: CoreLease, _reason: str) -> None:
+        """Release a lease that was shortened and has ended here: the store would keep it for longer."""
+        self.release_later(partial(self.release, lease), lease.grant.name)
 
     def _tell_what_max_hold_cuts_off(self, lease: CoreLease, ttl: float) -> None:
         remaining = lease.remaining()
         if lease.ends_at <= lease.valid_until and 0.0 < remaining < ttl * (1.0 - DRIFT) - EPSILON:
-            log.warning("extend(%g) of %r is cut short: max_hold ends the lease in %.1f s", ttl, lease.title, remaining)
+            log.warning(
+                "extend(%g) of %r is cut short: max_hold ends the lease in %.1f s", ttl, lease.grant.title, remaining
+            )
 
     async def adjust(self, lease: CoreLease, *, weight: int = 0, owner: str = "") -> None:
         """Change a lease while it is held: to a smaller `weight` (0: no change) or another `owner` ("": no change).
@@ -197,29 +280,50 @@ class Session(StoreAccess):
         If the store has forgotten the lease, a renewal takes the lease up again as changed.
         """
         lease.check()
-        if weight > lease.request.weight:
+        grant, request = lease.grant, lease.grant.request
+        if weight > request.weight:
             raise UsageError(
-                f"the lease of {lease.title!r} has weight {lease.request.weight} and cannot get the larger weight "
+                f"the lease of {grant.title!r} has weight {request.weight} and cannot get the larger weight "
                 f"{weight}: release it and acquire again"
             )
-        lease.request = replace(
-            lease.request, weight=weight or lease.request.weight, owner=owner or lease.request.owner
+        grant.request = replace(request, weight=weight or request.weight, owner=owner or request.owner)
+        adjust = AdjustRequest(grant.name, grant.request_id, grant.last, weight, owner)
+        refused = await self.requests.send_up_to_three_times(
+            partial(self.store.adjust, adjust), self.requests.request_timeout(lease.ttl)
         )
-        adjust = AdjustRequest(lease.name, lease.request_id, lease.last, weight, owner)
-        refused = await self.persist(lambda until: self.store.adjust(adjust, until), self.request_timeout(lease.ttl))
         if refused is not None:  # the store may only have forgotten the lease: then a renewal takes it up as changed
             await self.extend(lease, None)
         lease.check()
 
-    async def explain(self, name: str, not_granted: NotGranted) -> NotGranted:
-        """Add to a NotGranted without holders for how long a lock delay still blocks the name, as the store says."""
-        if not_granted.holders or not_granted.quarantine:
-            return not_granted
+    async def explain(self, spec: LockSpec, missed: NotGranted, *, look: bool) -> Explanation:
+        """Return why a wait for `spec` ended without a lease.
+
+        With `look` the store is asked once, within EXPLAIN_TIMEOUT, for what its last reply did not tell; if that
+        fails, the reply has to do.
+        """
+        from tenure.core.explaining import Around, Asked, explain, seen_at_the_end
+
+        view = await self._look_at_the_end(spec.name) if look else None
+        seen = seen_at_the_end(spec.name, missed, view, spec.capacity)
+        asked = Asked(spec.weight, missed.ahead, 0 if spec.resizable else spec.capacity)
+        return explain(seen, self.store.capabilities, asked, Around(self.prefix.removesuffix(":")))
+
+    def entered_at(self, name: str) -> list[tuple[CodeType, int]]:
+        """Return the code and the instruction of each `with` of this process that holds the name now."""
+        bodies = [lease.body for lease in self.renewer.kept() if lease.grant.name == name and lease.trusted()]
+        return [(code, at) for (_, code, at), _ in filter(None, bodies)]
+
+    async def _look_at_the_end(self, name: str) -> NameView | None:
         try:
-            view = await self.inspect(name)
-        except (StoreError, UsageError):
-            return not_granted
-        return replace(not_granted, blocked=micros(view.blocked_for))
+            self.refuse_if_closed()
+            return self.read(
+                await self.store.inspect(
+                    name, self.runtime.now() + min(EXPLAIN_TIMEOUT, self.requests.operation_timeout)
+                )
+            )
+        except (StoreError, UsageError) as error:
+            log.debug("the store did not tell why %r was not granted: %s", name, error)
+            return None
 
     async def deadlocks(self) -> list[tuple[Wait, ...]]:
         """List the circles of contenders that wait for each other."""
@@ -229,13 +333,15 @@ class Session(StoreAccess):
     async def resize(self, name: str, before: int, after: int) -> int:
         """Change the capacity of a name if it is `before` or nobody uses the name; return the capacity afterwards."""
         await self.open()
-        request_timeout = self.operation_timeout
-        return await self.persist(lambda until: self.store.resize(name, before, after, until), request_timeout)
+        request_timeout = self.requests.operation_timeout
+        return await self.requests.send_up_to_three_times(
+            lambda until: self.store.resize(name, before, after, until), request_timeout
+        )
 
     async def request_revocation(self, name: str) -> list[HolderView]:
         """Send a revocation request to the holders of a name; return those holders."""
         await self.open()
-        asked = await self.store.request_revocation(name, self.runtime.now() + self.operation_timeout)
+        asked = await self.store.request_revocation(name, self.runtime.now() + self.requests.operation_timeout)
         for holder in asked:
             holder.read_metadata()
         return asked
@@ -243,7 +349,7 @@ class Session(StoreAccess):
     async def revoke(self, name: str, token: int = 0) -> list[HolderView]:
         """Revoke the leases of a name, or only that with the token; return their holders."""
         await self.open()
-        victims = await self.store.revoke(name, self.runtime.now() + self.operation_timeout, token)
+        victims = await self.store.revoke(name, self.runtime.now() + self.requests.operation_timeout, token)
         for victim in victims:
             victim.read_metadata()
         return victims
@@ -255,7 +361,14 @@ class Session(StoreAccess):
                 "this store has no quarantine to end: only Redis, and a quorum of Redis, may forget leases."
             )
         await self.open()
-        return await self.store.end_quarantine(self.runtime.now() + self.operation_timeout)
+        return await self.store.end_quarantine(self.runtime.now() + self.requests.operation_timeout)
+
+    async def examine(self, ttl: float) -> Report:
+        """Look at the settings of the store, whether or not it is open; each request has the time of one operation."""
+        self.refuse_if_closed()
+        if not isinstance(self.store, Examinable):
+            return Report("", unseen=[Unseen("the store", "its settings", "a store of this kind does not tell them")])
+        return await self.store.examine(ttl, self.requests.operation_timeout)
 
     def wake_all(self, stop: Stop) -> None:
         """Wake all waiters that were given `stop`, which then see that it is set."""

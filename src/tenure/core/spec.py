@@ -1,7 +1,7 @@
 """The lock spec: what a caller wants to hold, checked and packed once, when the lock object is made."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import count
 
 from tenure.contracts.deadlines import NEVER
 from tenure.core.actor import Actor
@@ -25,7 +25,7 @@ class LockSpec:
     min_hold: int = 0
     """For how long after the grant the store grants the name to nobody else, even if the lease is released before."""
     title: str = ""
-    """The name as the caller wrote it, for errors, events and logs; empty: `name`."""
+    """The name as the caller wrote it, for errors, events and logs."""
     metadata: str = ""
     """The owner metadata of the request, if that is more than the owner's name."""
     actor: Actor | None = None
@@ -40,14 +40,20 @@ class LockSpec:
     """Whether the capacity may change while the name is in use: then the store alone decides who shares the name."""
     fair_after: int = 0
     """For how long, in microseconds, the request may be passed by others and may pass them; 0: never."""
-    key: LocalQueueKey | None = field(init=False)
-    """What all specs that share a local queue have in common; None if this spec uses no local queue."""
-    plan: Any = field(default=None, init=False, repr=False, compare=False)
-    """The values that the first attempt of a client computes from this spec: `AttemptPlan` in attempt.py."""
+    renew: bool = True
+    """Whether the lease is renewed in the background. If not, only `extend` prolongs it."""
+    kind: str = "lock"
+    """The kind of primitive, for events."""
+    template: str = ""
+    """The name as it stands in a decorator, or the template that the program gave, for events; empty: there is none."""
+    id: int = field(default_factory=count().__next__, init=False, repr=False, compare=False)
+    """No other spec of the process has it. A session finds by it what it has computed from the spec."""
 
-    def __post_init__(self) -> None:
-        """Find the key, and the title of a spec without one."""
-        alone = self.weight == self.capacity == 1 and not (self.resizable or self.min_hold or self.metadata)
-        object.__setattr__(self, "key", (self.name, self.ttl, self.lock_delay, self.fair_after) if alone else None)
-        if not self.title:
-            object.__setattr__(self, "title", self.name)
+    @property
+    def key(self) -> LocalQueueKey | None:
+        """What all specs that share a local queue have in common; None if this spec uses no local queue."""
+        if self.weight != 1 or self.capacity != 1 or not self.renew:
+            return None
+        if self.resizable or self.min_hold or self.metadata:
+            return None
+        return self.name, self.ttl, self.lock_delay, self.fair_after

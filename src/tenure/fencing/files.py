@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tenure.callables import finished
 from tenure.errors import StoreUnavailable, UsageError
 from tenure.escaping import shown
 from tenure.fencing.holders import Holder, refusal, token_of
@@ -60,7 +61,7 @@ class FileGuard:
     def update(self, holder: Holder, change: Callable[[bytes | None], bytes]) -> bytes:
         """Replace the content by what `change` makes of it (None: there is no file); return the new content."""
         with self._touched(holder):
-            content = change(self._content())
+            content = finished(change, change(self._content()))
             self._replace(content)
             return content
 

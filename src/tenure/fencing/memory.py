@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from tenure.callables import finished
 from tenure.errors import StaleTokenError
 from tenure.fence import Fence
 from tenure.fencing.holders import Holder, refusal, token_of
@@ -55,7 +56,7 @@ class MemoryGuard(Generic[T]):
         """Replace the value by what `change` makes of it, in one step; return the new value. `change` must be brief."""
         with self._mutex:
             self._touch(holder)
-            self._value = change(self._value)
+            self._value = finished(change, change(self._value))
             return self._value
 
     def _touch(self, holder: Holder) -> None:

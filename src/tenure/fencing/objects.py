@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from tenure.callables import finished
 from tenure.errors import StoreUnavailable
 from tenure.escaping import shown
 from tenure.fencing.holders import Holder, refusal, token_of
@@ -96,7 +97,7 @@ class ObjectGuard(_ObjectGuardBase, Generic[T]):
         for _ in range(TRIES):
             stored = self._read()
             token = self._check(holder, stored)
-            value = change(stored.value)
+            value = finished(change, change(stored.value))
             if self._write(value, token, stored.version):
                 return value
         raise self._gave_up()
@@ -139,7 +140,7 @@ class AsyncObjectGuard(_ObjectGuardBase, Generic[T]):
         for _ in range(TRIES):
             stored = await self._read()
             token = self._check(holder, stored)
-            value = change(stored.value)
+            value = finished(change, change(stored.value))
             if await self._write(value, token, stored.version):
                 return value
         raise self._gave_up()

@@ -17,7 +17,7 @@ from tenure.fencing.dialects import DIALECTS, MYSQL, POSTGRESQL, SQLITE, Dialect
 
 
 class SqlConnection(Protocol):
-    """A connection of psycopg, PyMySQL, mysqlclient or sqlite3, or a Session or Connection of SQLAlchemy."""
+    """A connection of psycopg, PyMySQL, mysqlclient, sqlite3 or Django, or a Session or Connection of SQLAlchemy."""
 
     def commit(self) -> None:
         """Commit the transaction. The guard never calls this."""
@@ -156,8 +156,13 @@ SQLALCHEMY: Mapping[tuple[str, str], str] = {
 }
 """The form of the API that SQLAlchemy's connections and sessions are for."""
 
+DJANGO = {("django", "ConnectionProxy"): SYNC, ("django", "BaseDatabaseWrapper"): SYNC}
+"""The classes of Django's connections: `django.db.connection`, and each of `django.db.connections`."""
+
+OTHERS = {**SQLALCHEMY, **DJANGO}
+
 ACCEPTED = (
-    "a connection of psycopg, PyMySQL, mysqlclient, asyncmy or sqlite3, or a Session, Connection, "
+    "a connection of psycopg, PyMySQL, mysqlclient, asyncmy, sqlite3 or Django, or a Session, Connection, "
     "AsyncSession or AsyncConnection of SQLAlchemy"
 )
 
@@ -191,7 +196,8 @@ class UserTransaction(ABC):
         if standing is Standing.AUTOCOMMIT:
             raise UsageError(
                 "the connection is in autocommit mode and in no transaction, so a guard would end before anything is "
-                "written: begin a transaction, call lease.guard() as its first statement, write, then commit."
+                "written: begin a transaction (in Django: transaction.atomic()), call lease.guard() as its first "
+                "statement, write, then commit."
             )
         if standing is Standing.TO_BEGIN:
             await self.run("BEGIN IMMEDIATE", {})
@@ -272,10 +278,12 @@ class SqlAlchemyTransaction(UserTransaction):
 
 async def transaction_of(connection: object, form: str) -> UserTransaction:
     """Return the transaction of a connection or session. Raises UsageError if it is neither, or of the other form."""
+    if form == SYNC and _known_class(connection, DJANGO) in DJANGO:
+        connection = _below_django(cast("Foreign", connection))
     user = cast("Foreign", connection)
     driver = DRIVERS.get(_known_class(connection, DRIVERS))
-    kind = _known_class(connection, SQLALCHEMY)
-    found = driver.form if driver else SQLALCHEMY.get(kind)
+    kind = _known_class(connection, OTHERS)
+    found = driver.form if driver else OTHERS.get(kind)
     if found is None:
         raise UsageError(f"lease.guard() cannot use an object of {type(connection)!r}: give it {ACCEPTED}.")
     if found != form:
@@ -288,6 +296,22 @@ async def transaction_of(connection: object, form: str) -> UserTransaction:
         return DriverTransaction(user, driver)
     is_connection = kind[1].endswith("Connection")
     return SqlAlchemyTransaction(user if is_connection else await resolved(user.connection()))
+
+
+def _below_django(connection: Foreign) -> object:
+    """Return the driver's connection of one of Django's. Raises UsageError if it is in a savepoint.
+
+    The blocks around a test of Django's TestCase are not the user's: what stands in them is treated as it is without.
+    """
+    blocks = connection.atomic_blocks
+    tests = sum(1 for block in blocks if getattr(block, "_from_testcase", False))
+    if any(savepoint is not None for savepoint in connection.savepoint_ids[tests:]):
+        raise UsageError(
+            "the connection is in a savepoint, whose rollback would take the guard back: call lease.guard() in the "
+            "outermost transaction.atomic(), before those within it."
+        )
+    connection.ensure_connection()
+    return cast("object", connection.connection)
 
 
 def _threads_or_asyncio(form: str) -> str:

@@ -5,33 +5,40 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tenure.contracts.deadlines import seconds
+from tenure.contracts.deadlines import NEVER, seconds
 from tenure.contracts.limits import RAISE, SKIP, WAIT
 from tenure.contracts.messages import NotGranted
 from tenure.contracts.owner_metadata import read_metadata
+from tenure.core.cells import Change
+from tenure.core.events import Subject, Use, why
 from tenure.core.lease import CoreLease
 from tenure.core.session import Session
 from tenure.core.spec import LockSpec
-from tenure.errors import LockTimeout, StoreError
+from tenure.errors import FingerprintMismatch, LockTimeout, StoreError, TenureError
 from tenure.escaping import shown
+from tenure.jobs.index import add_title
 from tenure.jobs.record import (
     GO,
     LATER,
+    MISMATCH,
     NEW,
     SUPERSEDED,
+    BegunRun,
     JobRules,
     JobStatus,
     RunId,
     begin,
     finish,
-    listed,
     note,
     rebase,
 )
 from tenure.jobs.windows import Schedule, Window
 
-MOST_JOBS = 1000
-"""How many jobs of a namespace are listed."""
+JOB = "job"
+"""The kind of primitive, for events."""
+
+LOST = "lost"
+"""The reply if the lease ended before the run has begun."""
 
 PAUSE = 1.0
 """The longest time between two looks while a back-off passes, in seconds."""
@@ -51,18 +58,28 @@ class JobSpec:
     lock_name: str
     record: str
     """The cell of the job's history; the same as `name`, unless the run has a key."""
-    index: str
-    """The cell that lists all jobs of the namespace."""
+    prefix: str
+    """That of the namespace, whose jobs are listed."""
     schedule: Schedule | None
     rules: JobRules
     busy: str
     ttl: int
     timeout: float | None
     max_waiters: int | None
+    template: str = ""
+    """The name as it stands in a decorator, or the template that the program gave, for events."""
 
     def lock(self) -> LockSpec:
         """Return what a run holds."""
-        return LockSpec(self.lock_name, self.ttl, title=self.title, advice="Call it after this run has ended.")
+        most = seconds(self.rules.at_most) or NEVER
+        advice = "Call it after this run has ended."
+        return LockSpec(
+            self.lock_name, self.ttl, max_hold=most, title=self.title, advice=advice, kind=JOB, template=self.template
+        )
+
+    def reported(self) -> Subject:
+        """Return what events say of the job."""
+        return Subject(self.title, self.template, JOB)
 
 
 @dataclass(slots=True)
@@ -70,10 +87,7 @@ class Begun:
     """A run that has begun."""
 
     lease: CoreLease
-    run: RunId
-    window: Window
-    attempts: int
-    at: int
+    run: BegunRun
 
 
 Verdict = dict[str, Any]
@@ -84,47 +98,88 @@ class Once:
     """One call of a job."""
 
     def __init__(self, session: Session, spec: JobSpec) -> None:
-        """Prepare a call; nothing has happened yet."""
         self._session = session
         self._spec = spec
         self._run = RunId(session.runtime.new_id(), session.owner)
         self.window = KEYED
         self._end = None if spec.timeout is None else session.runtime.now() + spec.timeout
+        self._unlisted = False
+        """Whether the list of all jobs may not have the job yet."""
+        self._told: Use | None = None
+        """The run, for events; None before it, and if nobody listens."""
 
     async def begin(self, owned: list[CoreLease]) -> Begun | Verdict:
         """Begin a run, or say why there is none. The lease is in `owned` before it is returned.
 
-        Raises LockTimeout if another node runs the job and the call shall not wait (any longer), StoreError if the
-        store did not answer; then the run has not begun, or counts as a failed attempt.
+        Raises LockTimeout if another node runs the job and the call shall not wait (any longer), FingerprintMismatch if
+        the key came before with another fingerprint, StoreError if the store did not answer; then the run has not
+        begun, or counts as a failed attempt.
         """
+        events = self._session.events
+        if events is None:
+            return await self._begin(owned)
+        of = self._spec.reported()
+        try:
+            found = await self._begin(owned)
+        except BaseException as error:
+            cause = "busy" if isinstance(error, LockTimeout) else why(error)
+            events.run_refused(of, cause, error if isinstance(error, Exception) else None)
+            raise
+        if isinstance(found, Begun):
+            self._told = events.run_begun(of)
+        else:
+            events.run_refused(of, str(found["status"]))
+        return found
+
+    def leave(self) -> None:
+        """Note that the caller leaves: a run whose end was not noted has ended all the same."""
+        self._tell_end("unknown")
+
+    def _tell_end(self, cause: str, detail: str = "") -> None:
+        if self._told is not None:
+            self._told.events.run_ended(self._told, cause, detail)
+
+    async def _begin(self, owned: list[CoreLease]) -> Begun | Verdict:
         cells, spec = self._session.cells, self._spec
         state, now = await cells.look(spec.name)
         if spec.schedule is not None:
             self.window = spec.schedule(now)
         job = state if spec.record == spec.name else (await cells.look(spec.record))[0]
-        if job is None:
-            await cells.change(spec.index, partial(listed, title=spec.title, most=MOST_JOBS))
-        elif job.get("paused"):
+        if job is not None and job.get("paused"):
             return {"status": JobStatus.PAUSED, "attempts": 0, "error": ""}
+        if job is None or not job.get("history"):  # no run of it has ended, so no process may have listed it
+            self._unlisted = True
+            self._session.late_releases.add(self._list, spec.title)
         while True:
             verdict: Verdict = begin(state, now, self.window, spec.rules, self._run).reply
-            if verdict["status"] == GO or (state and state["run"] is not None):
+            known = bool(state) and state["run"] is not None and verdict["status"] != MISMATCH
+            if verdict["status"] == GO or known:
                 verdict = await self._begin_under_lock(state, owned)
-                if verdict["status"] == GO:
-                    if owned[-1].trusted():
-                        return Begun(owned[-1], self._run, self.window, verdict["attempts"], verdict["at"])
+                if verdict["status"] == GO and owned[-1].trusted():
+                    run = BegunRun(self._run, verdict["at"], verdict["attempts"], self.window.starts)
+                    return Begun(owned[-1], run)
+                if verdict["status"] in {GO, LOST}:
                     # The store answered so late that the lease has ended: another attempt may have begun.
                     await self._session.release(owned.pop())
                     self._run = RunId(self._session.runtime.new_id(), self._session.owner)
                     state, now = await cells.look(spec.name)
                     continue
             if verdict["status"] != LATER:
-                return verdict
+                return self._for_its_work(verdict)
             if spec.busy != WAIT:
                 return {**verdict, "status": verdict["because"]}
             await cells.change(spec.name, rebase)
             await self._wait_for_attempt(seconds(verdict["until"] - now), verdict)
             state, now = await cells.look(spec.name)
+
+    def _for_its_work(self, verdict: Verdict) -> Verdict:
+        """Return a verdict. Raises FingerprintMismatch if it is about other work than that of this call."""
+        if verdict["status"] == MISMATCH:
+            raise FingerprintMismatch(
+                f"the job {self._spec.title!r} was not run: its key came before with another fingerprint. Give other "
+                "work another key; a web handler answers 422."
+            )
+        return verdict
 
     async def _begin_under_lock(self, state: Any, owned: list[CoreLease]) -> Verdict:  # noqa: ANN401 - what JSON knows
         """Acquire the lock of the job and begin a run, unless the record or another node's lease says no."""
@@ -140,27 +195,60 @@ class Once:
             if spec.busy == SKIP:
                 return {"status": JobStatus.RUNNING, "attempts": record["attempts"], "error": "", **run}
             raise LockTimeout(self._is_busy(f"is run by {shown(by or str(run['by']))}"))
-        verdict: Verdict = await session.cells.change(
-            spec.name, lambda state, now: begin(state, now, self.window, spec.rules, self._run)
-        )
-        if verdict["status"] != GO:
+
+        def change(state: Any, now: int) -> Change:  # noqa: ANN401 - what JSON knows
+            if not owned[-1].trusted():  # the run in the state may have begun since, under the lock of another
+                return Change(state, {"status": LOST}, changed=False)
+            return begin(state, now, self.window, spec.rules, self._run)
+
+        verdict: Verdict = await session.cells.change(spec.name, change)
+        if verdict["status"] not in {GO, LOST}:
             await session.release(owned.pop())
         return verdict
 
-    async def finish(self, begun: Begun, error: str | None) -> Verdict:
-        """Note that the function has returned, or failed with `error`, and release the lock.
+    async def finish(self, begun: Begun, error: str | None, result: dict[str, str] | None = None) -> Verdict:
+        """Note that the function has returned, with a `result` of `stored`, or failed with `error`; release the lock.
 
         Raises StoreError if the store did not answer; then the run counts as an attempt that fell silent.
         """
+        try:
+            verdict = await self._finish(begun, error, result)
+        except BaseException:
+            self.leave()
+            raise
+        failed = error is not None or verdict["status"] == JobStatus.FAILED
+        ended = SUPERSEDED if verdict["status"] == SUPERSEDED else "failed" if failed else "done"
+        self._tell_end(ended, shown(error or verdict.get("error", "")))
+        return verdict
+
+    async def _finish(self, begun: Begun, error: str | None, result: dict[str, str] | None) -> Verdict:
         session, spec = self._session, self._spec
         verdict: Verdict = await session.cells.change(
-            spec.name, lambda state, now: finish(state, now, begun.run, error, spec.rules.keep)
+            spec.name,
+            lambda state, now: finish(state, now, begun.run, error, spec.rules, begun.lease.trusted(), result),
         )
-        if spec.record != spec.name and verdict["status"] != SUPERSEDED:
-            with suppress(StoreError):  # the history is for people; the run itself is noted
-                await session.cells.change(spec.record, partial(note, line=verdict["line"], every=spec.rules.every))
+        if verdict["status"] != SUPERSEDED:
+            with suppress(StoreError):  # the history and the list are for people; the run itself is noted
+                await self._show(begun, verdict)
         await session.release(begun.lease)
+        if self._unlisted:
+            await self._list()
         return verdict
+
+    async def _show(self, begun: Begun, verdict: Verdict) -> None:
+        """Add a run to the history of its key's job; note whether it must be listed again."""
+        spec, anew = self._spec, verdict["anew"]
+        if spec.record != spec.name:
+            line = {"by": begun.run.run.by, "error": verdict["error"], **verdict["numbers"]}
+            anew = await self._session.cells.change(spec.record, partial(note, line=line, every=spec.rules.every))
+        self._unlisted |= anew
+
+    async def _list(self) -> None:
+        """Add the job to the list of all jobs, which is for people: no run fails if this does."""
+        spec = self._spec
+        with suppress(TenureError):
+            await add_title(self._session.cells, spec.prefix, spec.title, timeout=0.0)
+            self._unlisted = False
 
     def _remaining(self) -> float | None:
         return None if self._end is None else max(0.0, self._end - self._session.runtime.now())
@@ -168,7 +256,7 @@ class Once:
     async def _wait_for_attempt(self, pause: float, verdict: Verdict) -> None:
         """Sleep until the next attempt may begin, or for a part of that. Raises LockTimeout if time runs out first."""
         session, remaining = self._session, self._remaining()
-        session.refuse_if_closed()
+        session.refuse_to_acquire()
         if remaining is not None and pause >= remaining:
             failed = verdict["because"] == JobStatus.FAILED
             last = f"failed ({shown(verdict['error'])})" if failed else "has just run"

@@ -6,7 +6,7 @@ read the store's clock in the same window name it alike, whatever their own cloc
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo  # noqa: TID251 - for arithmetic; no clock is read
+from datetime import UTC, date, datetime, timedelta, tzinfo  # noqa: TID251 - for arithmetic; no clock is read
 from functools import lru_cache
 
 from tenure.contracts.deadlines import MICROS, micros
@@ -21,8 +21,8 @@ LOOK_BACK = tuple(timedelta(hours=hours) for hours in (2, 49, 24 * 32, 24 * 367,
 """How far back the last instant of a cron expression is looked for, step by step: the rarest is a 29 February."""
 
 ADVICE = (
-    'give a number of seconds, "hourly", "daily", "daily Europe/Paris", or a cron expression of five fields with or '
-    'without a time zone: "0 3 * * 1-5 Europe/Paris"'
+    'give a number of seconds, "hourly", "daily", "weekly" or "monthly", the last three with or without a time zone, '
+    'as "daily Europe/Paris", or a cron expression of five fields with or without one: "0 3 * * 1-5 Europe/Paris"'
 )
 
 
@@ -59,10 +59,10 @@ def schedule(text: object) -> tuple[str, Schedule]:
     match words:
         case ["hourly"]:
             return "hourly", schedule(3600)[1]
-        case ["daily"]:
-            return "daily", schedule(86_400)[1]
-        case ["daily", zone]:
-            return " ".join(words), _daily(_zone(zone))
+        case ["daily" | "weekly" | "monthly" as often]:
+            return often, _dates(UTC, *DATES[often])
+        case ["daily" | "weekly" | "monthly" as often, zone]:
+            return " ".join(words), _dates(_zone(zone), *DATES[often])
         case [_, _, _, _, _]:
             return " ".join(words), _cron(" ".join(words), UTC)
         case [*fields, zone] if len(fields) == 5:  # noqa: PLR2004 - the fields of cron
@@ -85,25 +85,38 @@ def _zone(name: str) -> tzinfo:
         ) from error
 
 
-def _daily(zone: tzinfo) -> Schedule:
-    """Return the schedule of local midnights; a day of daylight saving has 23 or 25 hours."""
+def _dates(zone: tzinfo, first: Callable[[date], date], longest: int) -> Schedule:
+    """Return the schedule of the local midnights of some dates, which are at most `longest` days apart.
+
+    `first` returns the last of them that is not after a date. A day of daylight saving has 23 or 25 hours.
+    """
 
     def window(now: int) -> Window:
-        today = instant(now).astimezone(zone).date()
+        begins = first(instant(now).astimezone(zone).date())
         starts, ends = (
             micros(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp())
-            for day in (today, today + timedelta(days=1))
+            for day in (begins, first(begins + timedelta(days=longest)))
         )
         return Window(starts, ends)
 
     return window
 
 
+DATES: dict[str, tuple[Callable[[date], date], int]] = {
+    "daily": (lambda day: day, 1),
+    "weekly": (lambda day: day - timedelta(days=day.weekday()), 7),
+    "monthly": (lambda day: day.replace(day=1), 31),
+}
+"""The windows that begin at a local midnight: the last one not after a date, and the most days between two."""
+
+
 def _cron(expression: str, zone: tzinfo) -> Schedule:
     """Return the schedule of a cron expression in a time zone.
 
     On the days of daylight saving cronsim does as Debian's cron: what falls into the hour that is skipped runs right
-    after it, what falls into the hour that comes twice runs once; jobs of every hour or minute run in real time.
+    after it, what falls into the hour that comes twice runs once; jobs of every hour or minute run in real time. Where
+    the clock changes by half an hour (Australia/Lord_Howe), cronsim leaves out what falls into the half hour that is
+    skipped: docs/jobs.md says so.
     """
     try:
         from cronsim import CronSim, CronSimError

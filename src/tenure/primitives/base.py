@@ -7,33 +7,49 @@ lease, so any number of threads or tasks may share one lock object.
 
 import copy
 import functools
-import inspect
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from shlex import quote
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, Protocol, Self, TypeVar, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    Never,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    TypeVarTuple,
+    cast,
+    overload,
+)
 
-from tenure.contracts.deadlines import NEVER, micros, seconds
+from tenure.callables import awaitable, finished, refuse_async, refuse_sync
+from tenure.contracts.deadlines import NEVER, micros
 from tenure.contracts.limits import SKIP, check_name, check_timeout
 from tenure.contracts.messages import NameView, NotGranted
-from tenure.contracts.owner_metadata import read_metadata
-from tenure.core.lease import CoreLease, LeaseState
+from tenure.core.lease import CoreLease
 from tenure.core.session import Session
 from tenure.core.spec import LockSpec
 from tenure.core.stop import Stop
-from tenure.entering import EnteredByAsyncWith, EnteredByWith
-from tenure.errors import LeaseLost, LockTimeout, UsageError
+from tenure.entering import Entered, EnteredByAsyncWith, EnteredByWith
+from tenure.errors import LeaseLost, LockTimeout
 from tenure.escaping import escape, shown
-from tenure.lease import Acquiring, AsyncLease, Lease
-from tenure.primitives.decorating import name_from_call, refuse_generator, title_of
-from tenure.primitives.options import LockOptions, refuse_unknown
+from tenure.explanation import Cause, Explanation
+from tenure.keeping import acquired, line_of
+from tenure.lease import Acquiring, AsyncLease, Lease, LeaseBase
+from tenure.primitives.decorating import name_from_call
+from tenure.primitives.options import Busy_co, LockOptions, refuse_unknown
 from tenure.runtimes import tasks, threads
 from tenure.runtimes.threads import drive
 
 P = ParamSpec("P")
 R = TypeVar("R")
-L = TypeVar("L", Lease, AsyncLease)
+F = TypeVar("F")
+"""What a caller gets: a lease, for threads or asyncio, of one name or of several."""
+Ts = TypeVarTuple("Ts")
 
 UNSET = -1.0
 """The default timeout of a call: it stands for the lock's own timeout."""
@@ -49,8 +65,8 @@ OF_LEASES = {
 }
 """The attributes that users look for in a lock, in the words of other libraries too, and their names in a lease."""
 
-NAMED = 5
-"""The most holders that an error names."""
+TAKEN = frozenset({Cause.HELD, Cause.CAPACITY})
+"""The causes of which the holders have the name themselves."""
 
 
 class Sessions(Protocol):
@@ -63,87 +79,52 @@ class Sessions(Protocol):
         ...
 
 
-E = TypeVar("E", bound="Entering")
+async def guarded(
+    work: Callable[[Session, *Ts, list[CoreLease]], Coroutine[Any, Any, F]], session: Session, *args: *Ts
+) -> F:
+    """Await `work(session, *args, owned)`, for threads or asyncio, and give back the leases in `owned` if it fails.
+
+    Each granted lease is put into `owned` at once, so an interrupt or a cancellation loses none. Whoever drives this
+    returns its result at once: between the end of a coroutine and its caller Python runs no signal handler.
+    """
+    owned: list[CoreLease] = []
+    try:
+        return await work(session, *args, owned)
+    except GeneratorExit:  # the coroutine is being closed, and may await nothing more
+        session.drop(owned)
+        raise
+    except BaseException:
+        if owned:
+            await session.runtime.finish(session.give_back(owned))
+        raise
 
 
-class Entering(Protocol):
-    """A lease: the part of it that a `with` uses."""
-
-    @property
-    def state(self) -> LeaseState:
-        """The state of the lease."""
-        ...
-
-
-_Stack = tuple[E, "_Stack[E] | None"]
-"""The lease that was entered last, and the leases before it."""
-
-
-class Entered(Generic[E]):
-    """The leases of a lock that were entered by `with`: by thread or task, and by name."""
-
-    __slots__ = ("_here", "_leases")
-
-    def __init__(self, here: Callable[[], object]) -> None:
-        """Start without leases; `here` identifies the calling thread or task."""
-        self._here = here
-        self._leases: dict[tuple[object, str], _Stack[E]] = {}
-
-    def push(self, name: str, lease: E) -> None:
-        """Note that the calling thread or task has entered a lease."""
-        where = self._here(), name
-        self._leases[where] = lease, self._leases.get(where)
-
-    def last(self, name: str) -> E:
-        """Return the lease that the calling thread or task entered last. Raises UsageError if there is none."""
-        leases = self._leases.get((self._here(), name))
-        if leases is None:
-            message = (
-                f"the lock {name!r} was not entered by this thread or task: enter and leave a `with` in the same one"
-            )
-            raise UsageError(message)
-        return leases[0]
-
-    def forget(self, name: str, lease: E) -> None:
-        """Remove a lease, if it is the one that the calling thread or task entered last."""
-        where = self._here(), name
-        leases = self._leases.get(where)
-        if leases is None or leases[0] is not lease:
-            return
-        if leases[1] is None:
-            del self._leases[where]
-        else:
-            self._leases[where] = leases[1]
-
-    def lease(self, name: str) -> E | None:
-        """Return a lease that the calling thread or task entered and still holds, if there is one."""
-        leases = self._leases.get((self._here(), name))
-        while leases is not None:
-            lease, leases = leases
-            if lease.state in (LeaseState.HELD, LeaseState.AT_RISK):
-                return lease
-        return None
-
-
-class LockBase:
-    """The part of a lock that is the same for threads and asyncio."""
+class LockBase(Generic[F]):
+    """The part of a lock that is the same for threads and asyncio; `F` is the lease that a caller gets."""
 
     _kind = "a lock"
     """The kind of primitive, for errors."""
+    _reported = "lock"
+    """The kind of primitive, for events."""
     _if_held = "is not reentrant"
     """What a LockTimeout says of the kind if the client may hold the name itself."""
     _advice = "Make the lock with reentrant=True to acquire it again, or release it first, or give a timeout."
     """The advice of a SelfDeadlock."""
+    _may_leave_early = True
+    """Whether the end of a `with` waits for no reply to its release, if the options say so."""
+    _face: Callable[[Session, CoreLease, str], Any]
+    """Makes the lease that a caller gets."""
 
     def __init__(
         self, client: Sessions, name: str, options: LockOptions, *, capacity: int = 1, weight: int = 1
     ) -> None:
-        """Make the lock; nothing is acquired yet."""
         self._client = client
         self._name = check_name(name)
         self._options = options
         self._plain = not (options.detect_deadlock or options.max_waiters is not None)
         """Whether an acquisition is a request and nothing more."""
+        self._tells = options.on_lost is not None or options.on_revoke is not None
+        """Whether a lease is given callbacks."""
         max_hold = NEVER if options.max_hold is None else options.max_hold
         self._spec = LockSpec(
             self._full(name),
@@ -155,6 +136,9 @@ class LockBase:
             micros(options.min_hold),
             name,
             advice=self._advice,
+            renew=options.renew,
+            kind=self._reported,
+            template=options.template,
         )
 
     if not TYPE_CHECKING:  # a type checker finds these mistakes by itself
@@ -178,65 +162,98 @@ class LockBase:
         """Return the same lock for another name."""
         other = copy.copy(self)
         other._name = check_name(name)  # noqa: SLF001 - of the same class
-        other._spec = replace(self._spec, name=self._full(name), title=name)  # noqa: SLF001
+        template = self._spec.template or self._name
+        other._spec = replace(self._spec, name=self._full(name), title=name, template=template)  # noqa: SLF001
         return other
 
     def _timeout(self, given: float | None) -> float | None:
         return self._options.timeout if given is UNSET else check_timeout(given)
 
-    async def _obtain(
-        self, session: Session, spec: LockSpec, timeout: float | None, owned: list[CoreLease]
-    ) -> CoreLease:
+    async def _obtain(self, session: Session, spec: LockSpec, timeout: float | None) -> F:
         """Acquire the lock, for threads or asyncio. Raises LockTimeout if it was not granted in time.
 
-        The lease is in `owned` before it is returned: a caller that is interrupted gives back the leases in `owned`.
+        This is `guarded` written out: every acquisition comes by here, and a coroutine more would take time.
         """
-        timeout = self._timeout(timeout)
-        result = await self._request(session, spec, timeout, owned)
-        return result if isinstance(result, CoreLease) else await self._refuse(session, result, timeout)
+        owned: list[CoreLease] = []
+        try:
+            timeout = self._options.timeout if timeout is UNSET else check_timeout(timeout)
+            if self._plain:
+                result = await session.acquire(spec, timeout, owned)
+            else:
+                result = await self._request(session, spec, timeout, owned)
+            if not isinstance(result, CoreLease):
+                await self._refuse(session, spec, result, timeout)
+            return self._lease(session, result)
+        except GeneratorExit:
+            session.drop(owned)
+            raise
+        except BaseException:
+            if owned:
+                await session.runtime.finish(session.give_back(owned))
+            raise
 
-    async def _refuse(self, session: Session, not_granted: NotGranted, timeout: float | None) -> Never:
+    async def _obtain_if_free(self, session: Session, spec: LockSpec, owned: list[CoreLease]) -> F | None:
+        """Acquire the lock if it is free at once; else return None. For `guarded`."""
+        core = await self._obtain_at_once(session, spec, owned)
+        return None if core is None else self._lease(session, core)
+
+    def _lease(self, session: Session, core: CoreLease) -> F:
+        core.by = session.runtime.mark()
+        if self._may_leave_early:
+            waits = self._options.wait_for_release
+            core.quick = session.quick if waits is None else not waits
+        lease: F = self._face(session, core, self._name)
+        return self._told(lease) if self._tells else lease
+
+    def _told(self, lease: F) -> F:
+        """Give a lease the callbacks of this lock, and return it."""
+        options, told = self._options, cast("LeaseBase", lease)
+        if options.on_lost is not None:
+            told.on_lost(options.on_lost)
+        if options.on_revoke is not None:
+            told.on_revoke(options.on_revoke)
+        return lease
+
+    async def _refuse(self, session: Session, spec: LockSpec, missed: NotGranted, timeout: float | None) -> Never:
         """Raise the error of an acquisition that was not granted in time."""
-        raise self._timed_out(await session.explain(self._spec.name, not_granted), timeout, session.owner)
+        raise await self._timed_out(session, spec, missed, timeout)
 
-    def _request(
-        self, session: Session, spec: LockSpec, timeout: float | None, owned: list[CoreLease]
-    ) -> Coroutine[Any, Any, CoreLease | NotGranted]:
-        """Return what acquires the lock, for threads or asyncio."""
-        if self._plain:
-            return session.acquire(spec, timeout, owned)
-        return self._request_with_options(session, spec, timeout, owned)
-
-    async def _request_with_options(
+    async def _request(
         self, session: Session, spec: LockSpec, timeout: float | None, owned: list[CoreLease]
     ) -> CoreLease | NotGranted:
+        """Acquire the lock with what its options want besides a request."""
         options = self._options
         if spec.linger and (kept := session.take_up(spec, owned)) is not None:
             return kept
         if options.detect_deadlock:
-            spec = session.actors.speak_for(spec)
+            spec = session.actors.with_actor(spec)
         if options.max_waiters is not None and timeout != 0:
-            core = await self._obtain_at_once(session, spec, owned)
+            core = await self._obtain_at_once(session, spec, owned, quiet=True)
             if core is not None:
                 return core
-            self._refuse_if_crowded(await session.inspect(spec.name), options.max_waiters)
+            if refusal := self._crowded(await session.inspect(spec.name), options.max_waiters):
+                if session.events is not None:
+                    session.events.refused(spec, refusal)
+                raise refusal
         return await session.acquire(spec, timeout, owned)
 
-    async def _obtain_at_once(self, session: Session, spec: LockSpec, owned: list[CoreLease]) -> CoreLease | None:
+    async def _obtain_at_once(
+        self, session: Session, spec: LockSpec, owned: list[CoreLease], *, quiet: bool = False
+    ) -> CoreLease | None:
         """Acquire the lock if it is free at once, for threads or asyncio; else return None."""
         if self._options.detect_deadlock:
-            spec = session.actors.speak_for(spec)
-        result = await session.acquire(spec, 0, owned)
+            spec = session.actors.with_actor(spec)
+        result = await session.acquire(spec, 0, owned, quiet=quiet)
         return result if isinstance(result, CoreLease) else None
 
-    def _refuse_if_crowded(self, view: NameView, most: int) -> None:
-        """Raise LockTimeout if the name is held and so many wait for it already."""
+    def _crowded(self, view: NameView, most: int) -> LockTimeout | None:
+        """Return the error if the name is held and so many wait for it already."""
         waiters = [each for each in view.waiters if each.alive]
         if len(waiters) < most or not (waiters or self._is_full(view)):
-            return
+            return None
         longest = max((each.waited_for for each in waiters), default=0.0)
         hint = f", for up to {longest:.1f} s so far" if waiters else ""
-        raise LockTimeout(
+        return LockTimeout(
             f"{self._name!r} is held, and {len(waiters)} wait for it already{hint}; max_waiters={most} refuses more. "
             "Try again later."
         )
@@ -244,49 +261,50 @@ class LockBase:
     def _is_full(self, view: NameView) -> bool:
         """Return whether the holders leave no room for this lock, or a lock delay blocks the name."""
         weight = sum(holder.weight for holder in view.holders)
-        return view.blocked_for > 0 or bool(weight and weight + self._spec.weight > self._spec.capacity)
-
-    def _timed_out(self, not_granted: NotGranted, timeout: float | None, owner: str) -> LockTimeout:
-        if not_granted.quarantine:
-            return LockTimeout(
-                f"{self._name!r} was not granted within {timeout or 0:g} s: the store restarted, failed over or is "
-                "new, and may have forgotten leases. It is quarantined: it grants nothing for another "
-                f"{seconds(not_granted.quarantine):.1f} s, until the oldest lease has run out. Wait longer; or, if no "
-                "earlier holder can still be at work, end the quarantine by `tenure quarantine end URL`.",
-                not_granted.votes,
-            )
-        if not_granted.blocked:
-            return LockTimeout(
-                f"{self._name!r} was not granted within {timeout or 0:g} s: a lease of it ran out or was revoked, and "
-                f"its lock_delay keeps the name from everybody for another {seconds(not_granted.blocked):.1f} s. "
-                "Wait longer.",
-                not_granted.votes,
-            )
-        owners = [read_metadata(holder).owner for holder in not_granted.holders]
-        holders = _list(owners)
-        if owner in owners:
-            holders += f" (which is this client, or one of the same owner: {self._kind} {self._if_held})"
-        if self._options.min_hold and owners:
-            holders += (
-                f" (whose lease keeps the name until min_hold={self._options.min_hold:g} s after its grant, even if it "
-                "is released before)"
-            )
-        ahead = f", {not_granted.ahead} waited before us" if not_granted.ahead else ""
-        if timeout == 0:
-            return LockTimeout(
-                f"{self._name!r} is held by {holders}. {TO_WAIT}, or see {self._show()}.", not_granted.votes
-            )
-        return LockTimeout(
-            f"{self._name!r} was not granted within {timeout or 0:g} s: it was held by {holders}{ahead}. Wait "
-            f"longer, or see {self._show()}.",
-            not_granted.votes,
+        return view.blocked_for > 0 or bool(
+            weight and weight + self._spec.weight > (self._spec.capacity or view.capacity)
         )
 
-    def _show(self) -> str:
+    async def _timed_out(
+        self, session: Session, spec: LockSpec, missed: NotGranted, timeout: float | None
+    ) -> LockTimeout:
+        """Return the error of an acquisition that was not granted in time, with the reason."""
+        why = await session.explain(spec, missed, look=timeout != 0)
+        when = "at once" if timeout == 0 else f"within {timeout or 0:g} s"
+        ahead = f", {why.ahead} waited before us" if why.ahead else ""
+        text = f"by now {why.text}" if why.cause is Cause.FREE else why.text
+        message = f"{self._name!r} was not granted {when}: {text}{ahead}.{self._remarks(session, missed, why)}"
+        return LockTimeout(f"{message} {self._advise(why, timeout)}", missed.votes, explanation=why)
+
+    def _remarks(self, session: Session, missed: NotGranted, why: Explanation) -> str:
+        """Return what this process knows of the holders and the store does not tell."""
+        remarks = ""
+        if why.cause in TAKEN and session.owner in [holder.owner for holder in why.holders]:
+            lines = acquired(" and ".join(filter(None, map(line_of, session.entered_at(self._spec.name)))))
+            remarks = (
+                f" {shown(session.owner)} is this client, in this or another thread or task{lines}, or a client of the "
+                f"same owner: {self._kind} {self._if_held}."
+            )
+        if self._options.min_hold and missed.holders and why.cause is not Cause.MIN_HOLD:
+            remarks += (
+                f" Its lease keeps the name until min_hold={self._options.min_hold:g} s after its grant, even if it is "
+                "released before."
+            )
+        return remarks
+
+    def _advise(self, why: Explanation, timeout: float | None) -> str:
+        if why.cause is Cause.QUARANTINE:
+            return (
+                "Wait longer; or, if no earlier holder can still be at work, end the quarantine by "
+                "`tenure quarantine end URL`."
+            )
+        return f"{TO_WAIT if timeout == 0 else 'Wait longer'}, or see {self._why()}."
+
+    def _why(self) -> str:
         """Return the command that shows more of the name."""
         if escape(self._spec.name) != self._spec.name:  # the name cannot be typed
-            return "`tenure ls` for how long it will still be held"
-        return f"`tenure show {quote(self._spec.name)}` for how long it will still be held, and who waits"
+            return "`tenure ls` for who holds it"
+        return f"`tenure why {quote(self._spec.name)}` for who holds it, who waits, and what to do"
 
 
 def absent(of: object, word: str, in_lease: str | None) -> str:
@@ -297,16 +315,8 @@ def absent(of: object, word: str, in_lease: str | None) -> str:
     return f"{type(of).__name__!r} object has no attribute {word!r}{advice}"
 
 
-def _list(owners: Sequence[str]) -> str:
-    """Return the names of holders as text: each once, and the first NAMED of them."""
-    names = list(dict.fromkeys(map(shown, owners)))
-    if len(names) > NAMED:
-        names[NAMED:] = [f"{len(names) - NAMED} others"]
-    return " and ".join(names) or "nobody by now"
-
-
-class BlockingLockBase(EnteredByWith, LockBase):
-    """The base of all locks of a `Client`."""
+class EnteredLockBase(EnteredByWith, LockBase[F]):
+    """What all locks of a `Client` have in common, of one name or of several."""
 
     _takes: tuple[str, ...] = ("timeout", "stop")
     """The keywords that `acquire` takes."""
@@ -314,10 +324,65 @@ class BlockingLockBase(EnteredByWith, LockBase):
     def __init__(
         self, client: Sessions, name: str, options: LockOptions, *, capacity: int = 1, weight: int = 1
     ) -> None:
-        """Make the lock; nothing is acquired yet."""
         super().__init__(client, name, options, capacity=capacity, weight=weight)
-        self._entered = Entered[Lease](threads.here)
-        self._face: type[Lease] = Lease
+        self._entered = Entered[Any](threads.mark, threads.ended)
+
+    def _acquire_or_stop(
+        self, spec: LockSpec, timeout: float | None, stop: Stop | None, unknown: Mapping[str, object]
+    ) -> F:
+        if unknown:
+            refuse_unknown("acquire", unknown, self._takes)
+        if stop is None:
+            return self._acquire(spec, timeout)
+        with stop.watching(self._client.session(), self.name):
+            return self._acquire(replace(spec, stop=stop), timeout)
+
+    def _acquire(self, spec: LockSpec, timeout: float | None) -> F:
+        return drive(self._obtain(self._client.session(), spec, timeout))
+
+    def _try_acquire(self, spec: LockSpec) -> F | None:
+        return drive(guarded(self._obtain_if_free, self._client.session(), spec))
+
+    def __enter__(self) -> F:
+        """Acquire the lock; raises as `acquire` does."""
+        lease: Any = None
+        try:
+            lease = drive(self._obtain(self._client.session(), self._spec, UNSET))
+            self._entered.push(self._name, lease)
+            made: F = lease
+            return made
+        except BaseException:
+            if lease is not None:
+                self._entered.forget(lease)
+                lease.release()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release the lease that this `with` entered; raises LeaseLost if it was lost.
+
+        Any thread may leave it. Raises UsageError if nobody can tell which lease is left.
+        """
+        lease = None
+        try:
+            lease = self._entered.find(self._name)
+            while not self._entered.forget(lease):  # another thread has left that one meanwhile
+                lease = self._entered.find(self._name)
+            lease.__exit__(kind, error, trace)
+        except LeaseLost:
+            raise
+        except BaseException:
+            lease = lease or self._entered.find(self._name)
+            self._entered.forget(lease)
+            lease.release()  # completes an interrupted release; after a complete one it only returns the outcome
+            raise
+
+
+class BlockingLockBase(EnteredLockBase[Lease], Generic[Busy_co]):
+    """The base of the locks of a `Client` that have one name."""
+
+    _face: Callable[[Session, CoreLease, str], Any] = Lease
 
     def acquire(self, timeout: float | None = UNSET, *, stop: Stop | None = None, **unknown: Never) -> Lease:
         """Acquire the lock, waiting up to `timeout` seconds (0: ask once; None: for ever; default: the lock's own).
@@ -340,114 +405,92 @@ class BlockingLockBase(EnteredByWith, LockBase):
         """
         return self._is_full(drive(self._client.session().inspect(self._spec.name)))
 
-    def _acquire_or_stop(
-        self, spec: LockSpec, timeout: float | None, stop: Stop | None, unknown: Mapping[str, object]
-    ) -> Lease:
-        if unknown:
-            refuse_unknown("acquire", unknown, self._takes)
-        if stop is None:
-            return self._acquire(spec, timeout)
-        with stop.watching(self._client.session(), self._name):
-            return self._acquire(replace(spec, stop=stop), timeout)
+    @overload
+    def __call__(self: "BlockingLockBase[Literal['skip']]", function: Callable[P, R]) -> Callable[P, R | None]: ...
 
-    def _acquire(self, spec: LockSpec, timeout: float | None) -> Lease:
-        session = self._client.session()
-        owned: list[CoreLease] = []  # a granted lease is put in here first, so that an interrupt cannot lose it
-        try:
-            timeout = self._options.timeout if timeout is UNSET else check_timeout(timeout)
-            result = drive(self._request(session, spec, timeout, owned))
-            granted = result if isinstance(result, CoreLease) else drive(self._refuse(session, result, timeout))
-            return self._lease(session, granted)
-        except BaseException:
-            drive(session.give_back(owned))
-            raise
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]: ...
 
-    def _try_acquire(self, spec: LockSpec) -> Lease | None:
-        session = self._client.session()
-        owned: list[CoreLease] = []
-        try:
-            core = drive(self._obtain_at_once(session, spec, owned))
-            return None if core is None else self._lease(session, core)
-        except BaseException:
-            drive(session.give_back(owned))
-            raise
-
-    def _lease(self, session: Session, core: CoreLease) -> Lease:
-        core.by = threads.marks.mark
-        lease = self._face(session, core, self._name)
-        if self._options.on_lost is not None:
-            lease.on_lost(self._options.on_lost)
-        if self._options.on_revoke is not None:
-            lease.on_revoke(self._options.on_revoke)
-        return lease
-
-    def __enter__(self) -> Lease:
-        """Acquire the lock; raises as `acquire` does."""
-        lease = None
-        try:
-            lease = self._acquire(self._spec, UNSET)
-            self._entered.push(self._name, lease)
-            return lease
-        except BaseException:
-            if lease is not None:
-                self._entered.forget(self._name, lease)
-                lease.release()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Release the lease that this thread entered last; raises LeaseLost if it was lost."""
-        lease = None
-        try:
-            lease = self._entered.last(self._name)
-            self._entered.forget(self._name, lease)
-            lease.__exit__(kind, error, trace)
-        except LeaseLost:
-            raise
-        except BaseException:
-            lease = lease or self._entered.last(self._name)
-            self._entered.forget(self._name, lease)
-            lease.release()  # completes an interrupted release; after a complete one it only returns the outcome
-            raise
-
-    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R | None]:
         """Run every call of `function` under the lock, its name formatted from the call's arguments."""
-        refuse_generator(function, "with")
-        if inspect.iscoroutinefunction(function):
-            message = f"{title_of(function)} is async: decorate it with a lock of an AsyncClient"
-            raise UsageError(message)
+        refuse_async(function)
         name_of = name_from_call(function, self._name)
 
         @functools.wraps(function)
         def locked(*args: P.args, **kwargs: P.kwargs) -> R:
             with self._named(name_of(*args, **kwargs)):
-                return function(*args, **kwargs)
+                return finished(function, function(*args, **kwargs))
 
         if self._options.busy != SKIP:
             return locked
 
         @functools.wraps(function)
-        def locked_or_skipped(*args: P.args, **kwargs: P.kwargs) -> R:
-            lease = self._named(name_of(*args, **kwargs)).try_acquire()
+        def locked_or_skipped(*args: P.args, **kwargs: P.kwargs) -> R | None:
+            lease = self._named(name_of(*args, **kwargs)).acquire_or_skip()
             if lease is None:
-                return cast("R", None)
+                return None
             with lease:
-                return function(*args, **kwargs)
+                return finished(function, function(*args, **kwargs))
 
         return locked_or_skipped
 
+    def acquire_or_skip(self) -> Lease | None:
+        """Acquire the lock within its own timeout (none: at once); else return None. Internal, of busy="skip"."""
+        if not self._options.timeout:
+            return self.try_acquire()
+        try:
+            return self.acquire()
+        except LockTimeout:
+            return None
 
-class AsyncLockBase(EnteredByAsyncWith, LockBase):
-    """The base of all locks of an `AsyncClient`."""
+
+class AsyncEnteredLockBase(EnteredByAsyncWith, LockBase[F]):
+    """What all locks of an `AsyncClient` have in common, of one name or of several."""
 
     def __init__(
         self, client: Sessions, name: str, options: LockOptions, *, capacity: int = 1, weight: int = 1
     ) -> None:
-        """Make the lock; nothing is acquired yet."""
         super().__init__(client, name, options, capacity=capacity, weight=weight)
-        self._entered = Entered[AsyncLease](tasks.here)
-        self._face: type[AsyncLease] = AsyncLease
+        self._entered = Entered[Any](tasks.mark, tasks.ended, tasks.in_this_loop)
+
+    async def _acquire(self, spec: LockSpec, timeout: float | None) -> F:
+        return await self._obtain(self._client.session(), spec, timeout)
+
+    async def _try_acquire(self, spec: LockSpec) -> F | None:
+        return await guarded(self._obtain_if_free, self._client.session(), spec)
+
+    async def __aenter__(self) -> F:
+        """Acquire the lock; raises as `acquire` does. The body is cancelled if the lease is lost."""
+        lease: Any = None
+        try:
+            lease = await self._obtain(self._client.session(), self._spec, UNSET)
+            self._entered.push(self._name, lease)
+            made: F = lease
+            return made
+        except GeneratorExit:
+            raise
+        except BaseException:
+            if lease is not None:
+                self._entered.forget(lease)
+                await lease.release()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release the lease that this `async with` entered; raises LeaseLost if it was lost.
+
+        Any task may leave it. Raises UsageError if nobody can tell which lease is left.
+        """
+        lease = self._entered.find(self._name)
+        self._entered.forget(lease)
+        await lease.__aexit__(kind, error, trace)
+
+
+class AsyncLockBase(AsyncEnteredLockBase[AsyncLease], Generic[Busy_co]):
+    """The base of the locks of an `AsyncClient` that have one name."""
+
+    _face: Callable[[Session, CoreLease, str], Any] = AsyncLease
 
     def acquire(self, timeout: float | None = UNSET, **unknown: Never) -> Acquiring[AsyncLease]:
         """Acquire the lock, waiting up to `timeout` seconds (0: ask once; None: for ever; default: the lock's own).
@@ -468,88 +511,42 @@ class AsyncLockBase(EnteredByAsyncWith, LockBase):
         """Ask the store whether an acquisition would have to wait now, as `Lock.locked`."""
         return self._is_full(await self._client.session().inspect(self._spec.name))
 
-    async def _acquire(self, spec: LockSpec, timeout: float | None) -> AsyncLease:
-        session = self._client.session()
-        owned: list[CoreLease] = []  # a granted lease is put in here first, so that an interrupt cannot lose it
-        try:
-            timeout = self._options.timeout if timeout is UNSET else check_timeout(timeout)
-            result = await self._request(session, spec, timeout, owned)
-            granted = result if isinstance(result, CoreLease) else await self._refuse(session, result, timeout)
-            return self._lease(session, granted)
-        except GeneratorExit:
-            session.drop(owned)
-            raise
-        except BaseException:
-            await session.runtime.finish(session.give_back(owned))
-            raise
+    @overload
+    def __call__(
+        self: "AsyncLockBase[Literal['skip']]", function: Callable[P, Coroutine[Any, Any, R]]
+    ) -> Callable[P, Coroutine[Any, Any, R | None]]: ...
 
-    async def _try_acquire(self, spec: LockSpec) -> AsyncLease | None:
-        session = self._client.session()
-        owned: list[CoreLease] = []
-        try:
-            core = await self._obtain_at_once(session, spec, owned)
-            return None if core is None else self._lease(session, core)
-        except GeneratorExit:
-            session.drop(owned)
-            raise
-        except BaseException:
-            await session.runtime.finish(session.give_back(owned))
-            raise
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]: ...
 
-    def _lease(self, session: Session, core: CoreLease) -> AsyncLease:
-        core.by = core.runtime.mark()
-        lease = self._face(session, core, self._name)
-        if self._options.on_lost is not None:
-            lease.on_lost(self._options.on_lost)
-        if self._options.on_revoke is not None:
-            lease.on_revoke(self._options.on_revoke)
-        return lease
-
-    async def __aenter__(self) -> AsyncLease:
-        """Acquire the lock; raises as `acquire` does. The body is cancelled if the lease is lost."""
-        lease = None
-        try:
-            lease = await self._acquire(self._spec, UNSET)
-            self._entered.push(self._name, lease)
-            return await lease.__aenter__()
-        except GeneratorExit:
-            raise
-        except BaseException:
-            if lease is not None:
-                self._entered.forget(self._name, lease)
-                await lease.release()
-            raise
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Release the lease that this task entered last; raises LeaseLost if it was lost."""
-        lease = self._entered.last(self._name)
-        self._entered.forget(self._name, lease)
-        await lease.__aexit__(kind, error, trace)
-
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R | None]]:
         """Run every call of the async `function` under the lock, its name formatted from the call's arguments."""
-        refuse_generator(function, "async with")
-        if not inspect.iscoroutinefunction(function):
-            message = f"{title_of(function)} is not async: decorate it with a lock of a Client"
-            raise UsageError(message)
+        refuse_sync(function)
         name_of = name_from_call(function, self._name)
 
         @functools.wraps(function)
         async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
             async with self._named(name_of(*args, **kwargs)):
-                return await function(*args, **kwargs)
+                return finished(function, await awaitable(function, function(*args, **kwargs)))
 
         if self._options.busy != SKIP:
             return locked
 
         @functools.wraps(function)
-        async def locked_or_skipped(*args: P.args, **kwargs: P.kwargs) -> R:
-            lease = await self._named(name_of(*args, **kwargs)).try_acquire()
+        async def locked_or_skipped(*args: P.args, **kwargs: P.kwargs) -> R | None:
+            lease = await self._named(name_of(*args, **kwargs)).acquire_or_skip()
             if lease is None:
-                return cast("R", None)
+                return None
             async with lease:
-                return await function(*args, **kwargs)
+                return finished(function, await awaitable(function, function(*args, **kwargs)))
 
         return locked_or_skipped
+
+    async def acquire_or_skip(self) -> AsyncLease | None:
+        """Acquire the lock within its own timeout (none: at once); else return None. Internal, of busy="skip"."""
+        if not self._options.timeout:
+            return await self.try_acquire()
+        try:
+            return await self.acquire()
+        except LockTimeout:
+            return None

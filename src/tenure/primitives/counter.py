@@ -14,7 +14,6 @@ class _CounterBase:
     """The part of a counter that is the same for threads and asyncio."""
 
     def __init__(self, client: Sessions, name: str, prefix: str) -> None:
-        """Make the counter; the first call sends the first request."""
         self._client = client
         self._name = check_name(name, "a counter's name")
         self._cell = cell_name("counter", prefix, name)

@@ -1,25 +1,20 @@
-"""The decorators: the check of the functions that they take, and the format of the name from the call's arguments."""
+"""The decorators: the format of the name from the arguments of a call, and what a refused web request is answered."""
 
 import inspect
 import string
 from collections.abc import Callable
+from math import ceil
 from typing import ParamSpec
 
+from tenure.callables import title_of
 from tenure.errors import UsageError
 
 P = ParamSpec("P")
 
 
-def title_of(function: object) -> str:
-    """Return the name of a function for an error."""
-    return str(getattr(function, "__qualname__", function))
-
-
-def refuse_generator(function: object, entry: str) -> None:
-    """Raise UsageError if `function` would run after its call has returned; `entry` is what to write inside it."""
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        message = f"{title_of(function)} is a generator: take the lock inside it, with `{entry}`"
-        raise UsageError(message)
+def retry_after(timeout: float | None) -> dict[str, str]:
+    """Return the header that says when to come again: after as long as the request has waited, at least a second."""
+    return {"Retry-After": str(max(1, ceil(timeout or 0)))}
 
 
 def name_from_call(function: Callable[P, object], template: str) -> Callable[P, str]:

@@ -10,22 +10,20 @@ has to compare the token. The answers of `leader()` and `observe()` may be out o
 
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Generic, Never, Self, TypeVar
+from typing import Never, Self, TypeVar
 
 from tenure.contracts.limits import check_duration, check_timeout
 from tenure.contracts.messages import NameView
-from tenure.contracts.owner_metadata import OwnerMetadata
-from tenure.core.lease import CoreLease
+from tenure.contracts.owner_metadata import OwnerMetadata, read_metadata
 from tenure.core.session import Session
 from tenure.core.spec import LockSpec
 from tenure.core.stop import Stop
 from tenure.entering import NeverEntered
 from tenure.errors import StoreError, StoreUnavailable, UsageError
-from tenure.lease import Acquiring, AsyncLease, Lease
+from tenure.lease import Acquiring, AsyncLease, Lease, LeaseBase
 from tenure.outcome import Outcome
 from tenure.primitives.base import UNSET, LockBase, Sessions
 from tenure.primitives.options import LockOptions, refuse_unknown
-from tenure.runtimes import threads
 from tenure.runtimes.threads import drive
 
 INTERVAL = 1.0
@@ -76,20 +74,27 @@ def leader_of(view: NameView) -> Leader | None:
     return Leader(holder.owner, holder.value, holder.token)
 
 
-class Leadership(Lease):
-    """One term of a leader, from `Election.campaign`. It is a lease; to release it is to resign."""
+class _TermBase(LeaseBase):
+    """The part of a term that is the same for threads and asyncio."""
 
-    __slots__ = ("_value",)
-
-    def __init__(self, session: Session, lease: CoreLease, name: str, value: str) -> None:
-        """Wrap a lease that was just granted."""
-        super().__init__(session, lease, name)
-        self._value = value
+    __slots__ = ()
 
     @property
     def value(self) -> str:
         """The value that the leader publishes."""
-        return self._value
+        return read_metadata(self._core.grant.request.owner).value
+
+    async def _detach(self, ttl: float | None, reason: str) -> str:  # noqa: ARG002 - as of any lease
+        raise UsageError(
+            f"the term of a leader of {self._name!r} is not handed over by a handle: resign(), and campaign on the "
+            "other side."
+        )
+
+
+class Leadership(_TermBase, Lease):
+    """One term of a leader, from `Election.campaign`. It is a lease; to release it is to resign."""
+
+    __slots__ = ()
 
     def publish(self, value: str) -> None:
         """Publish another value in the same term.
@@ -99,23 +104,12 @@ class Leadership(Lease):
         """
         check_value(value)
         drive(self._session.adjust(self._core, owner=_metadata(self._session, value)))
-        self._value = value
 
 
-class AsyncLeadership(AsyncLease):
+class AsyncLeadership(_TermBase, AsyncLease):
     """One term of a leader, from `AsyncElection.campaign`. It is a lease; to release it is to resign."""
 
-    __slots__ = ("_value",)
-
-    def __init__(self, session: Session, lease: CoreLease, name: str, value: str) -> None:
-        """Wrap a lease that was just granted."""
-        super().__init__(session, lease, name)
-        self._value = value
-
-    @property
-    def value(self) -> str:
-        """The value that the leader publishes."""
-        return self._value
+    __slots__ = ()
 
     async def publish(self, value: str) -> None:
         """Publish another value in the same term, as `Leadership.publish`.
@@ -124,14 +118,12 @@ class AsyncLeadership(AsyncLease):
         """
         check_value(value)
         await self._session.adjust(self._core, owner=_metadata(self._session, value))
-        self._value = value
 
 
 class _ObservationBase:
     """The changes of the leader, found by inspecting the name every `interval` seconds."""
 
     def __init__(self, session: Session, name: str, interval: float, timeout: float | None) -> None:
-        """Prepare; the first step of the iteration sends the first request."""
         self._session = session
         self._name = name
         self._interval = check_duration(interval, "interval", 0.01)
@@ -171,7 +163,7 @@ class _ObservationBase:
             view = await session.inspect(self._name)
         except StoreUnavailable:
             since = self._unanswered_since = self._unanswered_since or asked
-            if not self._is_over() and session.runtime.now() >= since + session.retry_for:
+            if not self._is_over() and session.runtime.now() >= since + session.requests.retry_for:
                 raise
             return None
         except (StoreError, UsageError):
@@ -219,19 +211,21 @@ class AsyncObservation(_ObservationBase):
         return seen[0]
 
 
-T = TypeVar("T", Leadership, AsyncLeadership)
+T = TypeVar("T", bound=_TermBase)
 
 
-class _ElectionBase(NeverEntered, LockBase, Generic[T]):
+class _ElectionBase(NeverEntered, LockBase[T]):
     """The part of an election that is the same for threads and asyncio."""
 
     _kind = "an election"
+    _reported = "election"
+    _may_leave_early = False
     _enter_instead = "campaign()"
     _advice = "This candidate leads already: publish() another value, or resign() first, or give a timeout."
 
     def __init__(self, client: Sessions, name: str, options: LockOptions) -> None:
-        """Make the election; the campaign is another step."""
         super().__init__(client, name, options)
+        self._tells = True
         self._term: T | None = None
         """The last term of this object; None before the first."""
 
@@ -247,11 +241,10 @@ class _ElectionBase(NeverEntered, LockBase, Generic[T]):
     def _spec_with(self, session: Session, value: str) -> LockSpec:
         return replace(self._spec, metadata=_metadata(session, value))
 
-    def _begin_term(self, term: T) -> T:
-        if self._options.on_lost is not None:
-            term.on_lost(self._options.on_lost)
-        self._term = term
-        return term
+    def _told(self, lease: T) -> T:
+        lease._core.grant.leads = True  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - a term of this election
+        self._term = super()._told(lease)
+        return lease
 
     def _no_term(self) -> UsageError:
         return UsageError(
@@ -261,6 +254,8 @@ class _ElectionBase(NeverEntered, LockBase, Generic[T]):
 
 class Election(_ElectionBase[Leadership]):
     """An election of a `Client`. Made by `Client.election`."""
+
+    _face = Leadership
 
     def campaign(
         self, value: str = "", timeout: float | None = UNSET, *, stop: Stop | None = None, **unknown: Never
@@ -276,16 +271,9 @@ class Election(_ElectionBase[Leadership]):
             refuse_unknown("campaign", unknown, ("value", "timeout", "stop"))
         check_value(value)
         session = self._client.session()
-        owned: list[CoreLease] = []  # a granted lease is put in here first, so that an interrupt cannot lose it
-        try:
-            spec = replace(self._spec_with(session, value), stop=stop)
-            with nullcontext() if stop is None else stop.watching(session, self._name):
-                core = drive(self._obtain(session, spec, timeout, owned))
-            core.by = threads.mark()
-            return self._begin_term(Leadership(session, core, self._name, value))
-        except BaseException:
-            drive(session.give_back(owned))
-            raise
+        spec = replace(self._spec_with(session, value), stop=stop)
+        with nullcontext() if stop is None else stop.watching(session, self._name):
+            return drive(self._obtain(session, spec, timeout))
 
     def publish(self, value: str) -> None:
         """Publish another value as the leader; see `Leadership.publish`. Raises UsageError if there was no term."""
@@ -320,6 +308,8 @@ class Election(_ElectionBase[Leadership]):
 class AsyncElection(_ElectionBase[AsyncLeadership]):
     """An election of an `AsyncClient`. Made by `AsyncClient.election`."""
 
+    _face = AsyncLeadership
+
     def campaign(self, value: str = "", timeout: float | None = UNSET, **unknown: Never) -> Acquiring[AsyncLeadership]:
         """Wait to be elected, as `Election.campaign`: await the call, or enter it by `async with`.
 
@@ -332,17 +322,7 @@ class AsyncElection(_ElectionBase[AsyncLeadership]):
 
     async def _campaign(self, value: str, timeout: float | None) -> AsyncLeadership:
         session = self._client.session()
-        owned: list[CoreLease] = []  # a granted lease is put in here first, so that an interrupt cannot lose it
-        try:
-            core = await self._obtain(session, self._spec_with(session, value), timeout, owned)
-            core.by = core.runtime.mark()
-            return self._begin_term(AsyncLeadership(session, core, self._name, value))
-        except GeneratorExit:
-            session.drop(owned)
-            raise
-        except BaseException:
-            await session.runtime.finish(session.give_back(owned))
-            raise
+        return await self._obtain(session, self._spec_with(session, value), timeout)
 
     async def publish(self, value: str) -> None:
         """Publish another value as the leader; see `AsyncLeadership.publish`."""

@@ -8,7 +8,8 @@ from tenure.contracts.cells import cell_name
 from tenure.contracts.deadlines import seconds
 from tenure.core.session import Session
 from tenure.errors import UsageError
-from tenure.jobs.record import forget, pause, repeat, unlisted
+from tenure.jobs.index import all_titles, remove_title
+from tenure.jobs.record import forget, pause, repeat
 from tenure.jobs.windows import instant, schedule
 from tenure.primitives.base import Sessions
 from tenure.primitives.once import escaped
@@ -51,14 +52,26 @@ class JobView:
     """When the next window begins; None for runs by key, and if this machine cannot tell."""
     runs: tuple[JobRun, ...]
     """The last 20 runs, the latest last."""
+    running_for: float | None = None
+    """For how many seconds the run under way has gone on, by the store's clock; None if there is none."""
+    usual: float | None = None
+    """How many seconds a run usually takes: the median of those of the last 20 that were done; None if none was."""
+    overdue_for: float | None = None
+    """For how many seconds a run has been due, if a whole window has gone by in which none began, by the store's clock;
+    None if none has, or the job is paused or running."""
 
 
 def _view(name: str, state: dict[str, Any], now: int) -> JobView:
     run = state["run"]
-    try:
-        following = None if state["every"] == "by key" else instant(schedule(_readable(state["every"]))[1](now).ends)
-    except UsageError:  # a time zone or an extra that this machine does not have
-        following = None
+    following, due = None, now
+    if state["every"] != "by key":
+        try:
+            window = schedule(_readable(state["every"]))[1]
+            present = window(now)
+            following, due = instant(present.ends), window(present.starts - 1).starts
+        except UsageError:  # a time zone or an extra that this machine does not have
+            pass
+    paused = state.get("paused", False)
     runs = tuple(
         JobRun(line["by"], instant(line["at"]), seconds(line["took"]), line["attempt"], line["error"])
         for line in state.get("history", [])
@@ -66,14 +79,22 @@ def _view(name: str, state: dict[str, Any], now: int) -> JobView:
     return JobView(
         name,
         state["every"],
-        state.get("paused", False),
+        paused,
         run["by"] if run else "",
         instant(run["at"]) if run else None,
         state["done"] is not None,
         state["error"],
         following,
         runs,
+        seconds(max(0, now - run["at"])) if run else None,
+        _usual([each.took for each in runs if not each.error]),
+        seconds(now - due) if runs and not run and not paused and runs[-1].at < instant(due) else None,
     )
+
+
+def _usual(took: list[float]) -> float | None:
+    """Return the median; None of nothing."""
+    return sorted(took)[len(took) // 2] if took else None
 
 
 def _readable(every: str) -> object:
@@ -83,9 +104,8 @@ def _readable(every: str) -> object:
 
 async def views(session: Session, prefix: str) -> list[JobView]:
     """Return the jobs of a namespace, by name."""
-    titles: list[str] = (await session.cells.look(cell_name("jobs", prefix, "")))[0] or []
     found: list[JobView] = []
-    for title in sorted(titles):
+    for title in await all_titles(session.cells, prefix):
         state, now = await session.cells.look(cell_name("job", prefix, escaped(title)))
         if state is not None:
             found.append(_view(title, state, now))
@@ -96,7 +116,7 @@ class _JobBase:
     def __init__(self, client: Sessions, name: str) -> None:
         prefix = f"{client.namespace}:" if client.namespace else ""
         self._client = client
-        self._index = cell_name("jobs", prefix, "")
+        self._prefix = prefix
         self._cell = cell_name("job", prefix, escaped(name))
         self.name = name
 
@@ -116,7 +136,7 @@ class _JobBase:
         if key is not None:
             return bool(await cells.change(f"{self._cell}:{key}", forget))
         known = bool(await cells.change(self._cell, forget))
-        await cells.change(self._index, lambda state, now: unlisted(state, now, title=self.name))
+        await remove_title(cells, self._prefix, self.name)
         return known
 
 
@@ -137,12 +157,15 @@ class Job(_JobBase):
     def repeat(self, key: str | None = None) -> bool:
         """Let the next call run the job in the present window, though it is done or has no attempt left.
 
-        A run by key is repeated only if its `key` is given.
+        A run by key is repeated only if its `key` is given. A run that is under way goes on, and counts no longer.
         """
         return drive(self._repeat(key))
 
     def forget(self, key: str | None = None) -> bool:
-        """Remove the record of the job: the next call runs it. With `key`, remove only the record of that key."""
+        """Remove the record of the job: the next call runs it. With `key`, remove only the record of that key.
+
+        A run that is under way keeps its lock, and is noted when it ends.
+        """
         return drive(self._forget(key))
 
 

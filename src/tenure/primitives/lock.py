@@ -2,28 +2,24 @@
 
 from dataclasses import replace
 
-from tenure.primitives.base import AsyncLockBase, BlockingLockBase, Sessions
-from tenure.primitives.options import PlainLockOptions
+from tenure.lease import AsyncLease, Lease
+from tenure.primitives.base import AsyncLockBase, BlockingLockBase, F, LockBase, Sessions
+from tenure.primitives.options import Busy_co, PlainLockOptions
 
 
-class Lock(BlockingLockBase):
-    """A lock of a `Client`: use it with `with`, as a decorator, or by calling `acquire`. Made by `Client.lock`."""
-
+class _PlainLockBase(LockBase[F]):
     def __init__(self, client: Sessions, name: str, options: PlainLockOptions) -> None:
-        """Make a lock; nothing is acquired yet."""
         super().__init__(client, name, options)
         self._spec = replace(self._spec, linger=options.linger, fair_after=options.bound())
         self._plain = self._plain and not options.linger
 
 
-class AsyncLock(AsyncLockBase):
+class Lock(_PlainLockBase[Lease], BlockingLockBase[Busy_co]):
+    """A lock of a `Client`: use it with `with`, as a decorator, or by calling `acquire`. Made by `Client.lock`."""
+
+
+class AsyncLock(_PlainLockBase[AsyncLease], AsyncLockBase[Busy_co]):
     """A lock of an `AsyncClient`: use it with `async with`, as a decorator, or by calling `acquire`.
 
     Made by `AsyncClient.lock`.
     """
-
-    def __init__(self, client: Sessions, name: str, options: PlainLockOptions) -> None:
-        """Make a lock; nothing is acquired yet."""
-        super().__init__(client, name, options)
-        self._spec = replace(self._spec, linger=options.linger, fair_after=options.bound())
-        self._plain = self._plain and not options.linger

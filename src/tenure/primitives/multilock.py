@@ -5,29 +5,31 @@ each other in a circle. Each name is an ordinary lock: a holder of `lock()` for 
 and the other way round. `core/multi_acquire.py` has the rules.
 """
 
+import copy
 import functools
-import inspect
 import warnings
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Never, ParamSpec, Self, TypeVar
 
+from tenure.callables import awaitable, finished, refuse_async, refuse_async_callback, refuse_sync
 from tenure.contracts.deadlines import NEVER, micros, seconds
 from tenure.contracts.limits import check_name
 from tenure.core.lease import FORKED, CoreLease, LeaseState
 from tenure.core.multi_acquire import LeaseGroup, Missed, acquire_all
 from tenure.core.session import Session
+from tenure.core.spec import LockSpec
 from tenure.core.stop import Stop
-from tenure.entering import EnteredByAsyncWith, EnteredByWith
+from tenure.entering import EnteredByAsyncWith, EnteredByWith, Site, site
 from tenure.errors import ForkedLeaseError, LeaseLost, LockTimeout, UsageError
+from tenure.keeping import NotCopied, acquired, acquired_at, line_of
 from tenure.lease import NO_TOKENS, Acquiring, AsyncLoss, Loss, raise_or_note
 from tenure.outcome import Outcome
-from tenure.primitives.base import UNSET, Entered, LockBase, Sessions
-from tenure.primitives.decorating import refuse_generator, title_of
+from tenure.primitives.base import UNSET, AsyncEnteredLockBase, EnteredLockBase, F, LockBase, Sessions, guarded
 from tenure.primitives.options import LockOptions, refuse_unknown
-from tenure.runtimes import tasks, threads
+from tenure.reentry import is_inside, marks, outside
 from tenure.runtimes.tasks import BodyGuard
 from tenure.runtimes.threads import drive
 
@@ -38,15 +40,17 @@ MOST_NAMES = 1000
 """The most names of one multilock."""
 
 
-class _MultiLeaseBase:
+class _MultiLeaseBase(NotCopied):
     """The part of the lease of a multilock that sends no request: the same for threads and asyncio."""
 
-    __slots__ = ("_group", "_names")
+    __slots__ = ("_group", "_names", "_origin")
+    _instead = "it is the lease of this process, and a copy would end it. Pass the object itself, or its tokens"
 
     def __init__(self, group: LeaseGroup, names: tuple[str, ...]) -> None:
         """Wrap leases that were just granted; `names` are their names without the client's namespace."""
         self._names = names
-        self._group = group
+        self._origin = acquired_at(3)
+        self._group = group  # last: `__del__` looks whether it is there
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -85,25 +89,33 @@ class _MultiLeaseBase:
         """Call `callback(error)` once when the first of the names is lost; at once if one is lost already.
 
         The callback runs in the thread that notices the loss, mostly the renewer's, or soon in the event loop: it must
-        not block. Its errors are logged.
+        not block. Its errors are logged. Raises UsageError if it is async.
         """
-        self._group.when_lost(callback)
+        refuse_async_callback(callback, "on_lost")
+        self._group.when_lost(partial(outside, callback))
+
+    def detach(self, ttl: float | None = None, *, reason: str = "") -> Never:  # noqa: ARG002 - as of any lease
+        """Raise UsageError: the leases of a multilock end together, and are not handed over."""
+        names = ", ".join(map(repr, self._names))
+        raise UsageError(
+            f"the leases of {names} are of a multilock, and not handed over: lock one name, and detach that."
+        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._numbers()} {self.state.value}>"
 
     def __del__(self) -> None:
         group = getattr(self, "_group", None)  # an object whose making was interrupted has none
-        if group is None or group.let_go:
+        if group is None or group.release_begun:
             return
         dropped = [lease for lease in group.leases if not lease.over()]
         if not dropped:
             return
-        for lease in dropped:
-            group.session.renewer.drop(lease)
+        where = line_of(self._origin)
+        group.session.renewer.drop(dropped, where)
         warnings.warn(
-            f"the leases of {', '.join(map(repr, self._names))} were dropped without release; they are no longer "
-            "renewed and end at their ttl. Keep the lease object for as long as you need the locks.",
+            f"the leases of {', '.join(map(repr, self._names))} were dropped without release{acquired(where)}; they "
+            "are no longer renewed and end at their ttl. Keep the lease object for as long as you need the locks.",
             ResourceWarning,
             stacklevel=2,
             source=self,
@@ -120,9 +132,10 @@ class _MultiLeaseBase:
     def _leave_lost(self) -> None:
         """Release all leases in the background after one was lost, so that leaving the body waits for no store."""
         group = self._group
-        if not group.let_go:
-            group.let_go = True
-            group.session.background_releases.add(group.release, ", ".join(self._names))
+        if not group.release_begun:
+            group.release_begun = True
+            add = group.session.release_later if marks.mark.inside else group.session.background_releases.add
+            add(group.release, ", ".join(self._names))
 
 
 class MultiLease(EnteredByWith, _MultiLeaseBase):
@@ -138,15 +151,31 @@ class MultiLease(EnteredByWith, _MultiLeaseBase):
     def release(self) -> Outcome:
         """Release all names; return the worst of their outcomes. Never raises because of the store.
 
-        Called again, it returns the same outcome. Raises ForkedLeaseError in a forked child.
+        Called again, it returns the same outcome. Within another call of Tenure the names are released in the
+        background, as by `Lease.release`. Raises ForkedLeaseError in a forked child.
         """
         try:
+            if is_inside(self._group.session.mutex):
+                return self._release_later()
             return drive(self._group.release())
         except ForkedLeaseError:
             raise
         except BaseException:  # an interrupt: to release the same leases again does no harm
-            drive(self._group.release())
+            if is_inside(self._group.session.mutex):
+                self._release_later()
+            else:
+                drive(self._group.release())
             raise
+
+    def _release_later(self) -> Outcome:
+        """Have all names released in the background; return the outcome if they were released before."""
+        if self._is_forked():
+            raise self._group.loss()
+        group = self._group
+        if not group.release_begun:
+            group.session.release_later(group.release, ", ".join(self._names))
+            group.release_begun = True
+        return group.outcome() or Outcome.UNKNOWN
 
     def extend(self, ttl: float | None = None) -> float:
         """Renew all names now, for `ttl` seconds if given; return the seconds that remain. See `Lease.extend`.
@@ -157,7 +186,11 @@ class MultiLease(EnteredByWith, _MultiLeaseBase):
         drive(self._group.extend(ttl))
         return self.remaining()
 
+    def _enter_at(self, where: Site) -> None:
+        self._group.enter_at(where, self)
+
     def __enter__(self) -> Self:
+        self._enter_at(site(1))
         return self
 
     def __exit__(
@@ -184,7 +217,6 @@ class AsyncMultiLease(EnteredByAsyncWith, _MultiLeaseBase):
     __slots__ = ("__weakref__", "_guard")
 
     def __init__(self, group: LeaseGroup, names: tuple[str, ...]) -> None:
-        """Wrap leases that were just granted."""
         super().__init__(group, names)
         self._guard: BodyGuard | None = None
 
@@ -205,10 +237,14 @@ class AsyncMultiLease(EnteredByAsyncWith, _MultiLeaseBase):
         await self._group.extend(ttl)
         return self.remaining()
 
-    async def __aenter__(self) -> Self:
-        """Enter a body that is cancelled if a name is lost."""
+    def _enter_at(self, where: Site) -> None:
+        self._group.enter_at(where, self)
         guard = self._guard = BodyGuard()
         self._group.when_lost(lambda _error: guard.fire())
+
+    async def __aenter__(self) -> Self:
+        """Enter a body that is cancelled if a name is lost."""
+        self._enter_at(site(1))
         return self
 
     async def __aexit__(
@@ -231,14 +267,16 @@ class AsyncMultiLease(EnteredByAsyncWith, _MultiLeaseBase):
         self._raise_if_lost(outcome, None if cancelled_by_us else error)
 
 
-class _MultiLockBase(LockBase):
+class _MultiLockBase(LockBase[F]):
     """The part of a multilock that is the same for threads and asyncio."""
 
     _kind = "a multilock"
+    _reported = "multilock"
     _advice = "Acquire all names at once, by one multilock; or release the other lease first, or give a timeout."
+    _of_all: Callable[[LeaseGroup, tuple[str, ...]], F]
+    """Makes the lease that a caller gets."""
 
     def __init__(self, client: Sessions, names: Iterable[str], options: LockOptions) -> None:
-        """Make the multilock; nothing is acquired yet."""
         self._names = _in_order(names)
         super().__init__(client, self._names[0], options)
         max_hold = options.max_hold
@@ -261,33 +299,43 @@ class _MultiLockBase(LockBase):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {list(self._names)!r} ttl={self._options.ttl:g}>"
 
+    def _as_decorator(self) -> Self:
+        """Return the same multilock, in whose events each name is its own template."""
+        other = copy.copy(self)
+        other._specs = [replace(spec, template=spec.template or spec.title) for spec in self._specs]  # noqa: SLF001
+        return other
+
+    async def _obtain(self, session: Session, spec: LockSpec, timeout: float | None) -> F:
+        return await guarded(self._obtain_all, session, spec, self._timeout(timeout))
+
+    async def _obtain_all(self, session: Session, spec: LockSpec, timeout: float | None, owned: list[CoreLease]) -> F:
+        result = await self._acquire_all(session, spec.stop, timeout, owned)
+        if isinstance(result, Missed):
+            raise await self._missed(session, result, timeout)
+        return self._all(session, result)
+
+    async def _obtain_if_free(self, session: Session, spec: LockSpec, owned: list[CoreLease]) -> F | None:
+        result = await self._acquire_all(session, spec.stop, 0, owned)
+        return None if isinstance(result, Missed) else self._all(session, result)
+
     async def _acquire_all(
-        self, session: Session, timeout: float | None, owned: list[CoreLease], stop: Stop | None = None
+        self, session: Session, stop: Stop | None, timeout: float | None, owned: list[CoreLease]
     ) -> list[CoreLease] | Missed:
         specs = self._specs if stop is None else [replace(spec, stop=stop) for spec in self._specs]
         detect = self._options.detect_deadlock
         return await acquire_all(session, specs, timeout, self._max_hold, owned, detect_deadlock=detect)
 
-    async def _acquire_or_miss(
-        self, session: Session, timeout: float | None, owned: list[CoreLease], stop: Stop | None = None
-    ) -> list[CoreLease]:
-        with nullcontext() if stop is None else stop.watching(session, self.name):
-            result = await self._acquire_all(session, timeout, owned, stop)
-        if isinstance(result, Missed):
-            not_granted = await session.explain(self._specs[result.place].name, result.not_granted)
-            raise self._missed(replace(result, not_granted=not_granted), timeout, session.owner)
-        return result
-
-    def _missed(self, missed: Missed, timeout: float | None, owner: str) -> LockTimeout:
+    async def _missed(self, session: Session, missed: Missed, timeout: float | None) -> LockTimeout:
         lock = self._named(self._names[missed.place])
-        error = lock._timed_out(missed.not_granted, timeout, owner)  # noqa: SLF001 - of the same class
-        return LockTimeout(f"{error} Of {', '.join(map(repr, self._names))}, none is held now.")
+        error = await lock._timed_out(session, lock._spec, missed.not_granted, timeout)  # noqa: SLF001 - of the same class
+        names = ", ".join(map(repr, self._names))
+        return LockTimeout(f"{error} Of {names}, none is held now.", explanation=error.explanation)
 
-    def _group(self, session: Session, result: list[CoreLease]) -> LeaseGroup:
+    def _all(self, session: Session, result: list[CoreLease]) -> F:
         group = LeaseGroup(session, result)
         if self._options.on_lost is not None:
-            group.when_lost(self._options.on_lost)
-        return group
+            group.when_lost(partial(outside, self._options.on_lost))
+        return self._of_all(group, self._names)
 
 
 def _in_order(names: Iterable[str]) -> tuple[str, ...]:
@@ -308,16 +356,13 @@ def _in_order(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(given, key=str.encode))
 
 
-class MultiLock(EnteredByWith, _MultiLockBase):
+class MultiLock(_MultiLockBase[MultiLease], EnteredLockBase[MultiLease]):
     """A multilock of a `Client`: use it with `with`, as a decorator, or by calling `acquire`.
 
     Made by `Client.multilock`.
     """
 
-    def __init__(self, client: Sessions, names: Iterable[str], options: LockOptions) -> None:
-        """Make the multilock; nothing is acquired yet."""
-        super().__init__(client, names, options)
-        self._entered = Entered[MultiLease](threads.here)
+    _of_all = MultiLease
 
     def acquire(self, timeout: float | None = UNSET, *, stop: Stop | None = None, **unknown: Never) -> MultiLease:
         """Acquire all names, waiting up to `timeout` seconds for all of them (0: ask once; None: for ever).
@@ -325,28 +370,11 @@ class MultiLock(EnteredByWith, _MultiLockBase):
         Raises LockTimeout, which says which name was not granted in time, StoreError if the store did not answer, or
         Stopped if another thread sets `stop` meanwhile: then none of the names is held.
         """
-        if unknown:
-            refuse_unknown("acquire", unknown, ("timeout", "stop"))
-        timeout = self._timeout(timeout)
-        session = self._client.session()
-        owned: list[CoreLease] = []  # granted leases are put in here first, so that an interrupt cannot lose them
-        try:
-            result = drive(self._acquire_or_miss(session, timeout, owned, stop))
-            return MultiLease(self._group(session, result), self._names)
-        except BaseException:
-            drive(session.give_back(owned))
-            raise
+        return self._acquire_or_stop(self._spec, timeout, stop, unknown)
 
     def try_acquire(self) -> MultiLease | None:
         """Acquire all names if they are free at once; else return None. Raises StoreError as `acquire` does."""
-        session = self._client.session()
-        owned: list[CoreLease] = []
-        try:
-            result = drive(self._acquire_all(session, 0, owned))
-            return None if isinstance(result, Missed) else MultiLease(self._group(session, result), self._names)
-        except BaseException:
-            drive(session.give_back(owned))
-            raise
+        return self._try_acquire(self._spec)
 
     def locked(self) -> bool:
         """Ask the store whether any of the names is held or blocked by a lock delay.
@@ -356,61 +384,26 @@ class MultiLock(EnteredByWith, _MultiLockBase):
         session = self._client.session()
         return any(self._is_full(drive(session.inspect(spec.name))) for spec in self._specs)
 
-    def __enter__(self) -> MultiLease:
-        """Acquire all names; raises as `acquire` does."""
-        lease = None
-        try:
-            lease = self.acquire()
-            self._entered.push(self._name, lease)
-            return lease
-        except BaseException:
-            if lease is not None:
-                self._entered.forget(self._name, lease)
-                lease.release()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Release the lease that this thread entered last; raises LeaseLost if it was lost."""
-        lease = None
-        try:
-            lease = self._entered.last(self._name)
-            self._entered.forget(self._name, lease)
-            lease.__exit__(kind, error, trace)
-        except LeaseLost:
-            raise
-        except BaseException:
-            lease = lease or self._entered.last(self._name)
-            self._entered.forget(self._name, lease)
-            lease.release()  # completes an interrupted release; after a complete one it only returns the outcome
-            raise
-
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Run every call of `function` under all names, which are not formatted from the call's arguments."""
-        refuse_generator(function, "with")
-        if inspect.iscoroutinefunction(function):
-            message = f"{title_of(function)} is async: decorate it with a multilock of an AsyncClient"
-            raise UsageError(message)
+        refuse_async(function, "multilock")
+        written = self._as_decorator()
 
         @functools.wraps(function)
         def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-            with self.acquire():
-                return function(*args, **kwargs)
+            with written.acquire():
+                return finished(function, function(*args, **kwargs))
 
         return locked
 
 
-class AsyncMultiLock(EnteredByAsyncWith, _MultiLockBase):
+class AsyncMultiLock(_MultiLockBase[AsyncMultiLease], AsyncEnteredLockBase[AsyncMultiLease]):
     """A multilock of an `AsyncClient`: use it with `async with`, as a decorator, or by calling `acquire`.
 
     Made by `AsyncClient.multilock`.
     """
 
-    def __init__(self, client: Sessions, names: Iterable[str], options: LockOptions) -> None:
-        """Make the multilock; nothing is acquired yet."""
-        super().__init__(client, names, options)
-        self._entered = Entered[AsyncMultiLease](tasks.here)
+    _of_all = AsyncMultiLease
 
     def acquire(self, timeout: float | None = UNSET, **unknown: Never) -> Acquiring[AsyncMultiLease]:
         """Acquire all names, as `MultiLock.acquire`: await the call, or enter it by `async with`.
@@ -419,35 +412,11 @@ class AsyncMultiLock(EnteredByAsyncWith, _MultiLockBase):
         """
         if unknown:
             refuse_unknown("acquire", unknown, ("timeout",))
-        return Acquiring(self._acquire(timeout))
-
-    async def _acquire(self, timeout: float | None) -> AsyncMultiLease:
-        timeout = self._timeout(timeout)
-        session = self._client.session()
-        owned: list[CoreLease] = []  # granted leases are put in here first, so that an interrupt cannot lose them
-        try:
-            result = await self._acquire_or_miss(session, timeout, owned)
-            return AsyncMultiLease(self._group(session, result), self._names)
-        except GeneratorExit:
-            session.drop(owned)
-            raise
-        except BaseException:
-            await session.runtime.finish(session.give_back(owned))
-            raise
+        return Acquiring(self._acquire(self._spec, timeout))
 
     async def try_acquire(self) -> AsyncMultiLease | None:
         """Acquire all names if they are free at once; else return None. Raises StoreError as `acquire` does."""
-        session = self._client.session()
-        owned: list[CoreLease] = []
-        try:
-            result = await self._acquire_all(session, 0, owned)
-            return None if isinstance(result, Missed) else AsyncMultiLease(self._group(session, result), self._names)
-        except GeneratorExit:
-            session.drop(owned)
-            raise
-        except BaseException:
-            await session.runtime.finish(session.give_back(owned))
-            raise
+        return await self._try_acquire(self._spec)
 
     async def locked(self) -> bool:
         """Ask the store whether any of the names is held or blocked, as `MultiLock.locked`."""
@@ -457,39 +426,14 @@ class AsyncMultiLock(EnteredByAsyncWith, _MultiLockBase):
                 return True
         return False
 
-    async def __aenter__(self) -> AsyncMultiLease:
-        """Acquire all names; raises as `acquire` does. The body is cancelled if a name is lost."""
-        lease = None
-        try:
-            lease = await self._acquire(UNSET)
-            self._entered.push(self._name, lease)
-            return await lease.__aenter__()
-        except GeneratorExit:
-            raise
-        except BaseException:
-            if lease is not None:
-                self._entered.forget(self._name, lease)
-                await lease.release()
-            raise
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Release the lease that this task entered last; raises LeaseLost if it was lost."""
-        lease = self._entered.last(self._name)
-        self._entered.forget(self._name, lease)
-        await lease.__aexit__(kind, error, trace)
-
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
         """Run every call of the async `function` under all names, as `MultiLock` does."""
-        refuse_generator(function, "async with")
-        if not inspect.iscoroutinefunction(function):
-            message = f"{title_of(function)} is not async: decorate it with a multilock of a Client"
-            raise UsageError(message)
+        refuse_sync(function, "multilock")
+        written = self._as_decorator()
 
         @functools.wraps(function)
         async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-            async with await self._acquire(UNSET):
-                return await function(*args, **kwargs)
+            async with written.acquire():
+                return finished(function, await awaitable(function, function(*args, **kwargs)))
 
         return locked

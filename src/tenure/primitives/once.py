@@ -1,12 +1,14 @@
 """A job that runs once in a window, or once for a key, over all nodes."""
 
 import functools
-import inspect
+import json
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import datetime  # noqa: TID251 - a type; no clock is read
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
+from tenure.callables import JOB, awaitable, finished, refuse_async, refuse_sync
 from tenure.contracts.cells import cell_name
 from tenure.contracts.deadlines import micros, seconds
 from tenure.contracts.limits import (
@@ -17,17 +19,18 @@ from tenure.contracts.limits import (
     check_duration,
     check_name,
     check_number,
+    check_template,
     check_timeout,
     check_ttl,
 )
-from tenure.core.lease import CoreLease
-from tenure.errors import JobNotDone, LeaseLost, StoreError, UsageError
+from tenure.core.lease import OVERHELD, CoreLease
+from tenure.errors import JobNotDone, LeaseLost, ResultNotKept, StoreError, UsageError
 from tenure.escaping import shown
 from tenure.jobs.once import Begun, JobSpec, Once, Verdict
-from tenure.jobs.record import ERROR_LENGTH, SUPERSEDED, JobRules, JobStatus
+from tenure.jobs.record import SUPERSEDED, JobRules, JobStatus, stored
 from tenure.jobs.windows import instant, schedule
 from tenure.primitives.base import Sessions
-from tenure.primitives.decorating import refuse_generator, title_of
+from tenure.runtimes.tasks import BodyGuard
 from tenure.runtimes.threads import drive
 
 if TYPE_CHECKING:
@@ -62,7 +65,8 @@ class OnceResult(Generic[R]):
     window: str = ""
     """The beginning of the window, as text; "" for a run by key."""
     value: R | None = None
-    """What the function returned, if this call ran it."""
+    """What the function returned, if this call ran it. With `keep`, whichever call ran it: what the run that is done
+    returned, as JSON gives it back (a tuple is a list), the same for all; None if that run was made without `keep`."""
 
     @property
     def ran(self) -> bool:
@@ -79,17 +83,21 @@ class OnceResult(Generic[R]):
 def job_spec(
     client: Sessions,
     able: "Capabilities",
+    usual_ttl: float,
     job: str,
     *,
-    window: object,
-    key: str | None,
-    attempts: int,
-    at_least: float,
-    busy: str | None,
-    ttl: float,
-    timeout: float | None,
-    max_waiters: int | None,
-    keep: float | None,
+    window: object = None,
+    key: str | None = None,
+    attempts: int = 1,
+    at_least: float = 0.0,
+    at_most: float | None = None,
+    busy: str | None = None,
+    ttl: float | None = None,
+    timeout: float | None = None,
+    max_waiters: int | None = None,
+    keep: float | None = None,
+    fingerprint: object = None,
+    template: str = "",
 ) -> JobSpec:
     """Check the options of a job. Raises UsageError if one is wrong."""
     if (window is None) == (key is None):
@@ -100,28 +108,45 @@ def job_spec(
         raise UsageError(f"busy must be one of {', '.join(map(repr, BUSY))}, not {busy!r}")
     if keep is not None and key is None:
         raise UsageError("keep is for a run by key: the record of a window is kept until the job is forgotten")
+    if fingerprint is not None and key is None:
+        raise UsageError("fingerprint is for a run by key: it says whether a key comes again for the same work")
     every, found = ("by key", None) if window is None else schedule(window)
     prefix = f"{client.namespace}:" if client.namespace else ""
     record, of_key = escaped(job), "" if key is None else f":{check_name(key, 'a key')}"
     rules = JobRules(
         check_number(attempts, "attempts", MOST_ATTEMPTS),
         micros(check_duration(at_least, "at_least")),
+        0 if at_most is None else micros(check_duration(at_most, "at_most (or None, for no limit)", able.min_ttl)),
         0 if keep is None else micros(check_duration(keep, "keep", 1.0)),
         every,
+        "" if fingerprint is None else _hash(fingerprint),
     )
     return JobSpec(
         job,
         cell_name("job", prefix, record + of_key),
         check_name(f"{prefix}job:{record}{of_key}", "a job with its namespace and key"),
         cell_name("job", prefix, record),
-        cell_name("jobs", prefix, ""),
+        prefix,
         found,
         rules,
         busy,
-        micros(check_ttl(ttl, able)),
+        micros(check_ttl(usual_ttl if ttl is None else ttl, able)),
         check_timeout(timeout),
         None if max_waiters is None else check_count(max_waiters, "max_waiters"),
+        check_template(template),
     )
+
+
+def _hash(fingerprint: object) -> str:
+    """Return the hash of a JSON value, whatever the order of its keys. Raises UsageError if it is none."""
+    try:
+        text = json.dumps(fingerprint, allow_nan=False, sort_keys=True)
+    except (TypeError, ValueError, RecursionError):
+        raise UsageError(
+            f"fingerprint must be a str or another value that JSON knows, not {type(fingerprint).__name__} or what it "
+            "contains: of a body in bytes give body.hex()"
+        ) from None
+    return sha256(text.encode()).hexdigest()
 
 
 def escaped(job: str) -> str:
@@ -138,7 +163,17 @@ class _OnceBase:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.spec.title!r} {self.spec.rules.every}>"
 
+    def _as_decorator(self) -> JobSpec:
+        """Return the spec whose template, in events, is the name that stands in the decorator."""
+        return replace(self.spec, template=self.spec.template or self.spec.title)
+
     def _result(self, once: Once, verdict: Verdict) -> OnceResult[Any]:
+        if "unkept" in verdict:
+            raise ResultNotKept(
+                f"the job {self.spec.title!r} is done, and does not run again, but what it returned was not kept: "
+                f"{shown(verdict['unkept'])}. Return what JSON knows, and of large or other results an id or a URL; or "
+                "give no keep."
+            )
         at, took = verdict.get("at"), verdict.get("took")
         return OnceResult(
             JobStatus(verdict["status"]),
@@ -148,34 +183,45 @@ class _OnceBase:
             verdict["attempts"],
             verdict["error"],
             "" if self.spec.schedule is None else once.window.name,
+            json.loads(verdict["value"]) if "value" in verdict else None,
         )
 
-    def _ran(self, once: Once, begun: Begun, verdict: Verdict, value: R) -> OnceResult[R]:
+    def _stored(self, value: object) -> dict[str, str]:
+        """Return what the record says of a result: nothing unless it has a time for which it is kept."""
+        return stored(value) if self.spec.rules.keep else {}
+
+    def _ran(self, once: Once, begun: Begun, verdict: Verdict, value: R, result: dict[str, str]) -> OnceResult[R]:
         if verdict["status"] == SUPERSEDED:
             raise LeaseLost(
-                f"the job {self.spec.title!r} has run here, but its lease was lost meanwhile and another attempt "
-                "began: this run is not the one that is done. Give it a longer ttl."
+                f"the job {self.spec.title!r} has run here, but its lease was lost meanwhile and the run was given up: "
+                "it is not the one that is done. Give it a longer ttl."
             )
-        return replace(
-            self._result(
-                once, {"by": begun.run.by, "at": begun.at, "attempts": begun.attempts, "error": "", **verdict}
-            ),
-            value=value,
-        )
+        if verdict["status"] == JobStatus.FAILED:
+            raise LeaseLost(
+                f"the job {self.spec.title!r} has run here, but has failed: {verdict['error']}. Let it end earlier, or "
+                "raise at_most."
+            )
+        facts = {"by": begun.run.run.by, "at": begun.run.at, "attempts": begun.run.attempt}
+        try:
+            made = self._result(once, facts | verdict | result)
+        except ResultNotKept as error:
+            error.value = value
+            raise
+        return made if result else replace(made, value=value)
 
 
 async def _note_failure(once: Once, begun: Begun, error: BaseException) -> None:
     """Note that a function has failed; if the store does not answer, the error says so."""
     try:
-        await once.finish(begun, f"{type(error).__name__}: {error}"[:ERROR_LENGTH])
+        await once.finish(begun, f"{type(error).__name__}: {error}")
     except StoreError as failure:
         error.add_note(f"the store did not note this failure of the job: {failure}")
 
 
-async def _note_success(once: Once, begun: Begun) -> Verdict:
-    """Note that a function has returned."""
+async def _note_success(once: Once, begun: Begun, result: dict[str, str]) -> Verdict:
+    """Note that a function has returned, and its result."""
     try:
-        return await once.finish(begun, None)
+        return await once.finish(begun, None, result)
     except StoreError as failure:
         failure.add_note("the job has run to its end, but the store did not note that: it may run again")
         raise
@@ -189,8 +235,10 @@ class OnceJob(_OnceBase):
 
         An error of the function is noted, and raised again. Raises LockTimeout if the job is busy and was made with
         busy="raise", or busy="wait" and a timeout; StoreError if the store did not answer; LeaseLost if the function
-        has returned, but another attempt had begun because this one's lease was lost.
+        has returned, but another attempt had begun because this one's lease was lost; FingerprintMismatch if the key
+        came before with another fingerprint; ResultNotKept if the job is done, but its result could not be kept.
         """
+        refuse_async(function, JOB)
         session = self._client.session()
         once, owned = Once(session, self.spec), list[CoreLease]()
         try:
@@ -198,24 +246,26 @@ class OnceJob(_OnceBase):
             if not isinstance(begun, Begun):
                 return self._result(once, begun)
             try:
-                value = function(*args, **kwargs)
+                value = finished(function, function(*args, **kwargs))
             except BaseException as error:
                 drive(_note_failure(once, begun, error))
                 raise
-            return self._ran(once, begun, drive(_note_success(once, begun)), value)
+            result = self._stored(value)
+            return self._ran(once, begun, drive(_note_success(once, begun, result)), value, result)
         except BaseException:
-            drive(session.give_back(owned))
+            once.leave()
+            if owned:
+                drive(session.give_back(owned))
             raise
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, OnceResult[R]]:
         """Have every call of `function` run once in a window; it returns a OnceResult."""
-        refuse_generator(function, "run")
-        if inspect.iscoroutinefunction(function):
-            raise UsageError(f"{title_of(function)} is async: decorate it with a job of an AsyncClient")
+        refuse_async(function, JOB)
+        written = type(self)(self._client, self._as_decorator())
 
         @functools.wraps(function)
         def once(*args: P.args, **kwargs: P.kwargs) -> OnceResult[R]:
-            return self.run(function, *args, **kwargs)
+            return written.run(function, *args, **kwargs)
 
         return once
 
@@ -227,6 +277,7 @@ class AsyncOnceJob(_OnceBase):
         self, function: Callable[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs
     ) -> OnceResult[R]:
         """Await `function(*args, **kwargs)`, unless it was done in this window or is running. As `OnceJob.run`."""
+        refuse_sync(function, JOB)
         session = self._client.session()
         once, owned = Once(session, self.spec), list[CoreLease]()
         finish = session.runtime.finish
@@ -235,30 +286,54 @@ class AsyncOnceJob(_OnceBase):
             if not isinstance(begun, Begun):
                 return self._result(once, begun)
             try:
-                value = await function(*args, **kwargs)
+                value = await self._within_at_most(begun, function, *args, **kwargs)
             except GeneratorExit:
                 raise
             except BaseException as error:
                 await finish(_note_failure(once, begun, error))
                 raise
-            return self._ran(once, begun, await finish(_note_success(once, begun)), value)
+            result = self._stored(value)
+            return self._ran(once, begun, await finish(_note_success(once, begun, result)), value, result)
         except GeneratorExit:
             session.drop(owned)
+            once.leave()
             raise
         except BaseException:
+            once.leave()
             await finish(session.give_back(owned))
             raise
+
+    async def _within_at_most(
+        self, begun: Begun, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Await a function, and cancel it when its run has taken `at_most`. Raises LeaseLost then."""
+        if not self.spec.rules.at_most:
+            return finished(function, await awaitable(function, function(*args, **kwargs)))
+        guard, error = BodyGuard(), None
+        begun.lease.when_lost(lambda reason: guard.fire() if reason == OVERHELD else None)
+        try:
+            return finished(function, await awaitable(function, function(*args, **kwargs)))
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            guard.disarm()
+            if guard.was_mine(error):
+                most = seconds(self.spec.rules.at_most)
+                raise LeaseLost(
+                    f"the job {self.spec.title!r} was cancelled after at_most={most:g} s: let it end earlier, or raise "
+                    "at_most"
+                ) from None
 
     def __call__(
         self, function: Callable[P, Coroutine[Any, Any, R]]
     ) -> Callable[P, Coroutine[Any, Any, OnceResult[R]]]:
         """Have every call of the async `function` run once in a window; it returns a OnceResult."""
-        refuse_generator(function, "run")
-        if not inspect.iscoroutinefunction(function):
-            raise UsageError(f"{title_of(function)} is not async: decorate it with a job of a Client")
+        refuse_sync(function, JOB)
+        written = type(self)(self._client, self._as_decorator())
 
         @functools.wraps(function)
         async def once(*args: P.args, **kwargs: P.kwargs) -> OnceResult[R]:
-            return await self.run(function, *args, **kwargs)
+            return await written.run(function, *args, **kwargs)
 
         return once

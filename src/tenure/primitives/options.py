@@ -3,16 +3,38 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, NoReturn, TypedDict
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, TypedDict
 
+from tenure.callables import refuse_async_callback
 from tenure.contracts.deadlines import micros
-from tenure.contracts.limits import BUSY, WAIT, check_count, check_duration, check_timeout, check_ttl
+from tenure.contracts.limits import (
+    BUSY,
+    RAISE,
+    WAIT,
+    check_count,
+    check_duration,
+    check_template,
+    check_timeout,
+    check_ttl,
+)
 from tenure.contracts.store import Capabilities
 from tenure.errors import LeaseLost, UnknownArgument, UsageError
 from tenure.escaping import escape
 
+BusyPolicy = Literal["wait", "raise", "skip"]
 
-class Options(TypedDict, total=False):
+if TYPE_CHECKING:  # type checkers know typing_extensions, which Tenure does not need: it has a TypeVar with a default
+    from typing_extensions import TypeVar
+
+    Busy_co = TypeVar("Busy_co", bound=BusyPolicy, default=BusyPolicy, covariant=True)
+else:
+    from typing import TypeVar
+
+    Busy_co = TypeVar("Busy_co", covariant=True)
+"""The `busy` of a lock, as far as a type checker knows it: a function decorated with "skip" may return None."""
+
+
+class Options(TypedDict, Generic[Busy_co], total=False):
     """The options of all locks, semaphores and reader/writer locks. `Client.lock` says what they mean."""
 
     lock_delay: float
@@ -21,11 +43,14 @@ class Options(TypedDict, total=False):
     on_lost: Callable[[LeaseLost], object] | None
     on_revoke: Callable[[Any], object] | None
     detect_deadlock: bool
-    busy: str
+    busy: Busy_co
     max_waiters: int | None
+    renew: bool
+    wait_for_release: bool | None
+    template: str
 
 
-class PlainOptions(Options, total=False):
+class PlainOptions(Options[Busy_co], total=False):
     """The options of a lock, which has one holder at a time. `Client.lock` says what they mean."""
 
     linger: float
@@ -41,6 +66,7 @@ class MultiLockOptions(TypedDict, total=False):
     max_hold: float | None
     on_lost: Callable[[LeaseLost], object] | None
     detect_deadlock: bool
+    template: str
 
 
 class ElectionOptions(TypedDict, total=False):
@@ -49,11 +75,29 @@ class ElectionOptions(TypedDict, total=False):
     lock_delay: float
     max_hold: float | None
     on_lost: Callable[[LeaseLost], object] | None
+    template: str
+
+
+class OnceOptions(TypedDict, total=False):
+    """The options of a job that runs once. `Client.once` says what they mean."""
+
+    window: object
+    key: str | None
+    attempts: int
+    at_least: float
+    at_most: float | None
+    busy: str | None
+    ttl: float | None
+    timeout: float | None
+    max_waiters: int | None
+    keep: float | None
+    fingerprint: object
+    template: str
 
 
 _TTL = "give the lock a ttl: for how many seconds a lease outlives a holder that died (a live holder renews its lease)"
 _TIMEOUT = "give a timeout, in seconds (0: ask once; None: wait for ever)"
-_RENEWED = "a lease is renewed for as long as it is held; leave it out, or limit that by the lock's max_hold"
+_RENEWED = "a lease is renewed for as long as it is held; leave it out, or limit that by max_hold, or give renew=False"
 _TOLD = "the store notifies a waiter of its grant, so a waiter does not poll; leave it out"
 _OBJECT = "a lease is an object that any thread may use; leave it out"
 _OWNER = "give the client an owner: Client(url, owner=...)"
@@ -68,7 +112,7 @@ MEANT = {
     **dict.fromkeys(("blocking_timeout", "wait", "wait_time", "wait_timeout", "waitTime", "acquire_timeout"), _TIMEOUT),
     **dict.fromkeys(("max_wait", "deadline"), _TIMEOUT),
     **dict.fromkeys(("blocking", "block", "nowait"), "to ask once, give timeout=0, or call try_acquire()"),
-    **dict.fromkeys(("auto_renewal", "auto_renew", "renew", "watchdog", "keepalive", "heartbeat"), _RENEWED),
+    **dict.fromkeys(("auto_renewal", "auto_renew", "watchdog", "keepalive", "heartbeat"), _RENEWED),
     **dict.fromkeys(("sleep", "poll_interval", "poll", "interval", "retry_interval", "retry_delay", "delay"), _TOLD),
     **dict.fromkeys(("retry_times", "retry_count", "retries", "max_retries", "num_tries", "check_interval"), _TOLD),
     **dict.fromkeys(("thread_local", "thread_id"), _OBJECT),
@@ -90,7 +134,9 @@ ELSEWHERE = {
         ("host", "port", "db", "username", "password", "ssl", "unix_socket_path"),
         "the URL of the store, as redis://user:password@host:6379/0",
     ),
-    **dict.fromkeys(("owner", "namespace", "retry_for", "operation_timeout", "on_event"), "Client(url, ...)"),
+    **dict.fromkeys(
+        ("owner", "namespace", "retry_for", "operation_timeout", "on_event", "event_lines"), "Client(url, ...)"
+    ),
     **{each: f"client.lock(name, {each}=...)" for each in PlainOptions.__optional_keys__},
 }
 """Where the library's own keywords belong."""
@@ -130,19 +176,26 @@ class LockOptions:
     detect_deadlock: bool = False
     busy: str = WAIT
     max_waiters: int | None = None
+    renew: bool = True
+    wait_for_release: bool | None = None
+    """Whether the end of a `with` waits for the reply to its release; None: as the client says."""
+    template: str = ""
 
     def __post_init__(self) -> None:
         """Ask only once if `busy` says not to wait."""
         if self.busy != WAIT and self.timeout is None:
             object.__setattr__(self, "timeout", 0.0)
 
-    def check(self, able: Capabilities) -> "LockOptions":
+    def check(self, able: Capabilities) -> Self:
         """Return self if a store with these capabilities allows every value; else raise UsageError."""
         check_ttl(self.ttl, able)
         check_timeout(self.timeout)
+        check_template(self.template)
         check_duration(self.lock_delay, "lock_delay")
         if self.max_hold is not None:
             check_duration(self.max_hold, "max_hold (or None, for no limit)", able.min_ttl)
+        refuse_async_callback(self.on_lost, "on_lost")
+        refuse_async_callback(self.on_revoke, "on_revoke")
         self._check_min_hold()
         if not able.records:
             self._refuse_records()
@@ -167,10 +220,10 @@ class LockOptions:
     def _check_busy(self, able: Capabilities) -> None:
         if self.busy not in BUSY:
             raise UsageError(f"busy must be one of {', '.join(map(repr, BUSY))}, not {self.busy!r}")
-        if self.busy != WAIT and (self.timeout or self.max_waiters is not None):
-            raise UsageError(
-                f"busy={self.busy!r} does not wait: leave timeout and max_waiters out, or give busy={WAIT!r}"
-            )
+        if self.busy != WAIT and self.max_waiters is not None:
+            raise UsageError(f"busy={self.busy!r} needs no max_waiters: leave it out, or give busy={WAIT!r}")
+        if self.busy == RAISE and self.timeout:
+            raise UsageError(f"busy={RAISE!r} does not wait: leave timeout out, or give busy={WAIT!r}")
         if self.max_waiters is None:
             return
         check_count(self.max_waiters, "max_waiters (or None, for no limit)")
@@ -214,7 +267,7 @@ class PlainLockOptions(LockOptions):
         """Return for how many microseconds a request may be passed by others and may pass them; 0 if it is fair."""
         return 0 if self.fair else micros(FAIR_AFTER if self.fair_after is None else self.fair_after)
 
-    def check(self, able: Capabilities) -> "PlainLockOptions":
+    def check(self, able: Capabilities) -> Self:
         """Return self if a store with these capabilities allows every value; else raise UsageError."""
         LockOptions.check(self, able)
         check_duration(self.linger, "linger")
@@ -234,6 +287,11 @@ class PlainLockOptions(LockOptions):
             message = (
                 "linger and min_hold exclude each other: linger keeps a released name for this client, min_hold keeps "
                 "it from everybody. Give one of them."
+            )
+            raise UsageError(message)
+        if self.linger and not self.renew:
+            message = (
+                "linger and renew=False exclude each other: a lease that lingers is renewed. Leave one of them out."
             )
             raise UsageError(message)
         if self.linger and self.detect_deadlock:

@@ -9,34 +9,30 @@ lease, and neither is reentrant. A thread or task that holds one lease and reque
 gets SelfDeadlock where the client can detect that.
 """
 
-from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, TypeVar, cast
 
 from tenure.contracts.limits import EVERYBODY
-from tenure.core.spec import LockSpec
 from tenure.core.stop import Stop
 from tenure.entering import NeverEntered
-from tenure.errors import SelfDeadlock, UsageError
-from tenure.lease import Acquiring, AsyncLease, Lease
+from tenure.errors import UsageError
+from tenure.lease import Acquiring, AsyncLease, Lease, LeaseBase
 from tenure.primitives.base import (
     OF_LEASES,
     UNSET,
     AsyncLockBase,
     BlockingLockBase,
-    Entered,
-    L,
     LockBase,
     Sessions,
     absent,
 )
-from tenure.primitives.options import LockOptions, refuse_unknown
-from tenure.runtimes import tasks, threads
+from tenure.primitives.options import Busy_co, LockOptions, refuse_unknown
 from tenure.runtimes.threads import drive
 
 B = TypeVar("B", bound=Lease)
 A = TypeVar("A", bound=AsyncLease)
-R = TypeVar("R", bound=LockBase)
-W = TypeVar("W", bound=LockBase)
+R_co = TypeVar("R_co", bound=LockBase[Any], covariant=True)
+W_co = TypeVar("W_co", bound=LockBase[Any], covariant=True)
 
 KIND = "a reader/writer lock"
 
@@ -50,6 +46,11 @@ READER = 1
 
 WRITER = EVERYBODY
 """The weight of a writer: all permits."""
+
+
+def reported(weight: int) -> str:
+    """Return what events call a side."""
+    return "rw write" if weight == WRITER else "rw read"
 
 
 class ReadLease(Lease):
@@ -96,34 +97,27 @@ class AsyncWriteLease(AsyncLease):
         await self._session.adjust(self._core, weight=READER)
 
 
-class Side(BlockingLockBase, Generic[B]):
-    """One side of an `RWLock`: use it like a `Lock`."""
-
+class _SideBase(LockBase[Any]):
     _kind = KIND
     _advice = ADVICE
 
     def __init__(
-        self,
-        client: Sessions,
-        name: str,
-        options: LockOptions,
-        face: type[B],
-        entered: Entered[Lease],
-        *excluded_by: Entered[Lease],
-        weight: int,
+        self, client: Sessions, name: str, options: LockOptions, face: type[LeaseBase], *, weight: int
     ) -> None:
-        """Make a side; a thread that is in a `with` of `excluded_by` would wait for itself."""
         super().__init__(client, name, options, capacity=EVERYBODY, weight=weight)
+        self._spec = replace(self._spec, kind=reported(weight))
         self._face = face
-        self._entered = entered
-        self._excluded_by = excluded_by
+
+
+class Side(_SideBase, BlockingLockBase[Busy_co], Generic[B, Busy_co]):
+    """One side of an `RWLock`: use it like a `Lock`."""
 
     def acquire(self, timeout: float | None = UNSET, *, stop: Stop | None = None, **unknown: Never) -> B:
         """Acquire this side, waiting up to `timeout` seconds (0: ask once; None: for ever; default: the lock's own).
 
         Raises LockTimeout if it was not granted in time, StoreError if the store did not answer, SelfDeadlock if this
-        thread is in a `with` of the other side (or of the writers, again), so that it would wait for itself, and
-        Stopped if another thread sets `stop` meanwhile.
+        thread is in a `with` of the name and would wait for itself for ever, and Stopped if another thread sets `stop`
+        meanwhile.
         """
         # No cast(): an interrupt in the call of cast() could lose the lease.
         lease: Any = super().acquire(timeout, stop=stop, **unknown)
@@ -136,38 +130,15 @@ class Side(BlockingLockBase, Generic[B]):
         made: B | None = lease
         return made
 
-    def _acquire(self, spec: LockSpec, timeout: float | None) -> Lease:
-        _refuse_to_wait_for_oneself(self._excluded_by, self._name, spec.advice)
-        return super()._acquire(spec, timeout)
+    if TYPE_CHECKING:  # a call of super() would stand between the `with` and what looks for its frame
 
-    def __enter__(self) -> B:
-        """Acquire this side; raises as `acquire` does."""
-        lease: Any = super().__enter__()  # no cast(), as in `acquire`
-        made: B = lease
-        return made
+        def __enter__(self) -> B:
+            """Acquire this side; raises as `acquire` does."""
+            ...
 
 
-class AsyncSide(AsyncLockBase, Generic[A]):
+class AsyncSide(_SideBase, AsyncLockBase[Busy_co], Generic[A, Busy_co]):
     """One side of an `AsyncRWLock`: use it like an `AsyncLock`."""
-
-    _kind = KIND
-    _advice = ADVICE
-
-    def __init__(
-        self,
-        client: Sessions,
-        name: str,
-        options: LockOptions,
-        face: type[A],
-        entered: Entered[AsyncLease],
-        *excluded_by: Entered[AsyncLease],
-        weight: int,
-    ) -> None:
-        """Make a side; a task that is in an `async with` of `excluded_by` would wait for itself."""
-        super().__init__(client, name, options, capacity=EVERYBODY, weight=weight)
-        self._face = face
-        self._entered = entered
-        self._excluded_by = excluded_by
 
     def acquire(self, timeout: float | None = UNSET, **unknown: Never) -> Acquiring[A]:
         """Acquire this side, as `Side.acquire`: await the call, or enter it by `async with`.
@@ -182,23 +153,19 @@ class AsyncSide(AsyncLockBase, Generic[A]):
         made: A | None = lease
         return made
 
-    async def _acquire(self, spec: LockSpec, timeout: float | None) -> AsyncLease:
-        _refuse_to_wait_for_oneself(self._excluded_by, self._name, spec.advice)
-        return await super()._acquire(spec, timeout)
+    if TYPE_CHECKING:
 
-    async def __aenter__(self) -> A:
-        """Acquire this side; raises as `acquire` does. The body is cancelled if the lease is lost."""
-        lease: Any = await super().__aenter__()  # no cast(), as in `acquire`
-        made: A = lease
-        return made
+        async def __aenter__(self) -> A:
+            """Acquire this side; raises as `acquire` does. The body is cancelled if the lease is lost."""
+            ...
 
 
-class _Sides(NeverEntered, Generic[R, W]):
+class _Sides(NeverEntered, Generic[R_co, W_co]):
     """The two sides of one name."""
 
     _enter_instead = "read() or its write()"
 
-    def __init__(self, read: R, write: W) -> None:
+    def __init__(self, read: R_co, write: W_co) -> None:
         self._read = read
         self._write = write
 
@@ -215,13 +182,13 @@ class _Sides(NeverEntered, Generic[R, W]):
             message = f"{absent(self, word, OF_LEASES.get(word))}{both and f': {both}'}"
             raise AttributeError(message, name=word, obj=self)
 
-    def read(self, **unknown: Never) -> R:
+    def read(self, **unknown: Never) -> R_co:
         """Return the side of the readers, which share the name."""
         if unknown:
             refuse_unknown("read", unknown, ())
         return self._read
 
-    def write(self, **unknown: Never) -> W:
+    def write(self, **unknown: Never) -> W_co:
         """Return the side of the writers, of which one at a time has the name alone."""
         if unknown:
             refuse_unknown("write", unknown, ())
@@ -231,30 +198,26 @@ class _Sides(NeverEntered, Generic[R, W]):
         return f"<{type(self).__name__} {self.name!r}>"
 
 
-class RWLock(_Sides[Side[ReadLease], Side[WriteLease]]):
+class RWLock(_Sides[Side[ReadLease, Busy_co], Side[WriteLease, Busy_co]], Generic[Busy_co]):
     """A reader/writer lock of a `Client`: `with lock.read():` or `with lock.write():`. Made by `Client.rwlock`."""
 
     def __init__(self, client: Sessions, name: str, options: LockOptions) -> None:
-        """Make a reader/writer lock; nothing is acquired yet."""
-        reading, writing = Entered[Lease](threads.here), Entered[Lease](threads.here)
         super().__init__(
-            Side(client, name, options, ReadLease, reading, writing, weight=READER),
-            Side(client, name, options, WriteLease, writing, reading, writing, weight=WRITER),
+            Side(client, name, options, ReadLease, weight=READER),
+            Side(client, name, options, WriteLease, weight=WRITER),
         )
 
 
-class AsyncRWLock(_Sides[AsyncSide[AsyncReadLease], AsyncSide[AsyncWriteLease]]):
+class AsyncRWLock(_Sides[AsyncSide[AsyncReadLease, Busy_co], AsyncSide[AsyncWriteLease, Busy_co]], Generic[Busy_co]):
     """A reader/writer lock of an `AsyncClient`: `async with lock.read():` or `async with lock.write():`.
 
     Made by `AsyncClient.rwlock`.
     """
 
     def __init__(self, client: Sessions, name: str, options: LockOptions) -> None:
-        """Make a reader/writer lock; nothing is acquired yet."""
-        reading, writing = Entered[AsyncLease](tasks.here), Entered[AsyncLease](tasks.here)
         super().__init__(
-            AsyncSide(client, name, options, AsyncReadLease, reading, writing, weight=READER),
-            AsyncSide(client, name, options, AsyncWriteLease, writing, reading, writing, weight=WRITER),
+            AsyncSide(client, name, options, AsyncReadLease, weight=READER),
+            AsyncSide(client, name, options, AsyncWriteLease, weight=WRITER),
         )
 
 
@@ -264,9 +227,3 @@ def _no_upgrade(name: str) -> UsageError:
         "for ever. Release the lease, acquire write(), and read the data again; or acquire write() in the first place, "
         "and downgrade() its lease when you have written."
     )
-
-
-def _refuse_to_wait_for_oneself(excluded_by: Iterable[Entered[L]], name: str, advice: str) -> None:
-    for entered in excluded_by:
-        if (lease := entered.lease(name)) is not None:
-            raise SelfDeadlock(name, lease.token, advice)

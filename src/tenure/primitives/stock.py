@@ -5,7 +5,8 @@ from typing import Self
 
 from tenure.contracts.cells import cell_name
 from tenure.contracts.deadlines import micros
-from tenure.contracts.limits import check_duration, check_name, check_number
+from tenure.contracts.limits import check_duration, check_name, check_number, check_template
+from tenure.core.events import EventKind, Subject
 from tenure.core.segments import SegmentedStock
 from tenure.primitives.base import Sessions
 from tenure.runtimes.threads import drive
@@ -18,8 +19,11 @@ SHORTEST = 0.05
 class _StockReservationBase:
     """The part of a reservation that is the same for threads and asyncio."""
 
-    def __init__(self, segments: SegmentedStock, segment: int, reservation: str, rule: tuple[int, int]) -> None:
+    def __init__(
+        self, segments: SegmentedStock, segment: int, reservation: str, rule: tuple[int, int], of: Subject
+    ) -> None:
         """Wrap a reservation that was just made; `rule` is its units and the number of segments."""
+        self._of = of
         self._segments = segments
         self._segment = segment
         self._reservation = reservation
@@ -41,6 +45,9 @@ class _StockReservationBase:
         work = (stock.confirm if how == "confirm" else stock.cancel)(self._reservation, self._count)
         there: bool = await self._segments.change(self._segment, work)
         self._ended = how if there else ""
+        events = self._segments.session.events
+        if there and events is not None:
+            events.units(EventKind.UNITS_TAKEN if how == "confirm" else EventKind.UNITS_RETURNED, self._of)
         return there
 
 
@@ -107,10 +114,10 @@ class AsyncStockReservation(_StockReservationBase):
 class _StockBase:
     """The part of a stock that is the same for threads and asyncio."""
 
-    def __init__(self, client: Sessions, name: str, prefix: str, segments: int) -> None:
-        """Make the stock; the first call sends the first request."""
+    def __init__(self, client: Sessions, name: str, prefix: str, segments: int, template: str = "") -> None:
         self._client = client
         self._name = check_name(name, "a stock's name")
+        self._template = check_template(template)
         count = check_number(segments, "segments", stock.MOST_SEGMENTS)
         self._names = [cell_name(f"stock-{at}", prefix, name) for at in range(count)]
         self._opened: SegmentedStock | None = None
@@ -125,24 +132,34 @@ class _StockBase:
 
     def _segments(self) -> SegmentedStock:
         """Return the stock in the session of this process and event loop."""
-        session = self._client.session()
-        if self._opened is None or self._opened.session is not session:
-            self._opened = SegmentedStock(session, self._names, self._name)
-        return self._opened
+        session, opened = self._client.session(), self._opened
+        if opened is None or opened.session is not session:
+            opened = self._opened = SegmentedStock(session, self._names, self._name)
+        return opened  # another thread may have put its own there meanwhile
+
+    def _tell(self, kind: EventKind, units: int) -> Subject:
+        """Report what became of some units; return what the event says of the stock."""
+        of, events = Subject(self._name, self._template, "stock", units), self._client.session().events
+        if events is not None:
+            events.units(kind, of)
+        return of
 
     async def _take(self, k: int) -> int:
-        return await self._segments().take(check_number(k, "k", stock.MOST_UNITS))
+        taken = await self._segments().take(check_number(k, "k", stock.MOST_UNITS))
+        self._tell(EventKind.UNITS_TAKEN if taken else EventKind.UNITS_REFUSED, k)
+        return taken
 
     async def _restock(self, n: int) -> None:
         await self._segments().restock(check_number(n, "n", stock.MOST_UNITS))
 
-    async def _reserve(self, k: int, ttl: float) -> tuple[SegmentedStock, int, str, tuple[int, int]] | None:
+    async def _reserve(self, k: int, ttl: float) -> tuple[SegmentedStock, int, str, tuple[int, int], Subject] | None:
         """Reserve units; return what makes a reservation of either form."""
         units, lasts = check_number(k, "k", stock.MOST_UNITS), micros(check_duration(ttl, "ttl", SHORTEST))
         segments, count = self._segments(), len(self._names)
         reservation = self._client.session().runtime.new_id()
         segment = await segments.obtain(units, stock.reserve(units, lasts, reservation, count))
-        return None if segment is None else (segments, segment, reservation, (units, count))
+        of = self._tell(EventKind.UNITS_REFUSED if segment is None else EventKind.UNITS_RESERVED, units)
+        return None if segment is None else (segments, segment, reservation, (units, count), of)
 
 
 class Stock(_StockBase):
@@ -165,7 +182,7 @@ class Stock(_StockBase):
         """Reserve `k` units for `ttl` seconds by the store's clock; return None if fewer were left.
 
         Units that are neither confirmed nor cancelled in time return to the stock. A segment keeps up to 500
-        reservations; beyond that UsageError is raised.
+        reservations; UsageError is raised if all segments have as many.
         """
         made = drive(self._reserve(k, ttl))
         return None if made is None else StockReservation(*made)

@@ -1,10 +1,12 @@
 """The runtime of asyncio: run the protocol in an event loop, which awaits its coroutines natively."""
 
 import asyncio
+import concurrent.futures
 import contextlib
 import logging
+import os
 import weakref
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
@@ -14,6 +16,8 @@ from tenure.runtimes import clocks
 from tenure.runtimes.real import DATAGRAM, RealWorld
 
 T = TypeVar("T")
+
+Loop = asyncio.AbstractEventLoop
 
 log = logging.getLogger("tenure")
 
@@ -29,8 +33,7 @@ class LoopEvent:
 
     __slots__ = ("_loop", "_raised", "_waiting")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start lowered."""
+    def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._raised = False
         self._waiting: set[asyncio.Future[None]] = set()
@@ -78,7 +81,6 @@ class LoopTask:
     __slots__ = ("_task",)
 
     def __init__(self, task: asyncio.Task[None]) -> None:
-        """Wrap a task."""
         self._task = task
 
     def ended(self) -> bool:
@@ -93,6 +95,101 @@ class LoopTask:
         return self._task.done()
 
 
+def running_loop() -> Loop:
+    """Return the running loop. Raises RuntimeError if there is none."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError as error:
+        error.add_note(
+            "An AsyncClient works in an event loop of asyncio. In trio, use tenure.Client by trio.to_thread.run_sync()."
+        )
+        raise
+
+
+class LoopClose:
+    """Stands in the place of `close` of an event loop, and lets the runtimes of the loop end in it before.
+
+    asyncio tells nobody else that a loop is about to be closed. Afterwards no lease can be released, and no socket be
+    closed without a warning.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        """Take the place of the close of `loop`."""
+        self.runtimes: weakref.WeakSet[AsyncioRuntime] = weakref.WeakSet()
+        self._loop = loop
+        self._close = loop.close
+        self._process = os.getpid()
+
+    def __call__(self) -> None:
+        """End the runtimes, and close the loop."""
+        loop = self._loop
+        try:
+            if self.runtimes and not (loop.is_running() or loop.is_closed()) and os.getpid() == self._process:
+                ending = self._end()
+                try:
+                    loop.run_until_complete(ending)
+                finally:
+                    ending.close()
+        except Exception as error:  # noqa: BLE001 - the loop must be closed; in another loop's thread, it runs no more
+            log.warning("a client could not be closed with its event loop (%r): its leases end at their ttl", error)
+        finally:
+            self._close()
+
+    async def _end(self) -> None:
+        if others := {task for task in _from_elsewhere.copy() if task.get_loop() is self._loop}:
+            await asyncio.wait(others)
+        for runtime in list(self.runtimes):
+            if (work := runtime.last_work()) is not None:
+                await work()
+
+
+_from_elsewhere: set[asyncio.Task[Any]] = set()
+"""The tasks that `run_in_each` has begun in loops of other threads."""
+
+
+async def run_in_each(works: Mapping[Loop, Callable[[], Coroutine[Any, Any, T]]], timeout: float) -> list[T | None]:
+    """Run each work in its event loop; return the results: None for what failed, or did not end in time.
+
+    Other loops have `timeout` seconds. The running loop's own work takes the time that it needs. A loop that does not
+    run begins when it runs again.
+    """
+    here, until = running_loop(), clocks.steady() + timeout
+    elsewhere = {loop: _begin(loop, work) for loop, work in works.items() if loop is not here}
+    results: list[T | None] = [await works[here]()] if here in works else []
+    if waiting := [asyncio.wrap_future(done) for loop, done in elsewhere.items() if loop.is_running()]:
+        await asyncio.wait(waiting, timeout=max(0.0, until - clocks.steady()))
+        if late := [each for each in waiting if each.cancel()]:
+            log.warning(
+                "%d event loops of other threads did not end their part of a client within %g s: they go on with that "
+                "when they run again, or are closed",
+                len(late),
+                timeout,
+            )
+    return results + [done.result() if done.done() and not done.cancelled() else None for done in elsewhere.values()]
+
+
+def _begin(loop: Loop, work: Callable[[], Coroutine[Any, Any, T]]) -> "concurrent.futures.Future[T | None]":
+    """Run `work()` as a task of a loop of another thread. Makes no coroutine unless the loop runs."""
+    done: concurrent.futures.Future[T | None] = concurrent.futures.Future()
+
+    def end(task: asyncio.Task[T]) -> None:
+        _from_elsewhere.discard(task)
+        _report(task)
+        if done.set_running_or_notify_cancel():
+            done.set_result(None if task.cancelled() or task.exception() is not None else task.result())
+
+    def begin() -> None:
+        task = loop.create_task(work(), name="tenure-from-elsewhere")
+        _from_elsewhere.add(task)
+        task.add_done_callback(end)
+
+    try:
+        loop.call_soon_threadsafe(begin)
+    except RuntimeError:  # the loop was closed just now
+        done.cancel()
+    return done
+
+
 class AsyncioRuntime(RealWorld):
     """The runtime of `tenure.AsyncClient`, bound to the loop that runs when it is made."""
 
@@ -102,13 +199,25 @@ class AsyncioRuntime(RealWorld):
     def __init__(self) -> None:
         """Bind to the running loop. Raises RuntimeError if no loop runs."""
         super().__init__()
-        self.loop = asyncio.get_running_loop()
+        self.loop = running_loop()
+        self.last_work: Callable[[], Callable[[], Coroutine[Any, Any, None]] | None] = _nothing
+        """Returns what to do before the loop is closed."""
         self._spawned: set[asyncio.Task[Any]] = set()
         self._unfinished: set[asyncio.Task[Any]] = set()
 
-    def is_current(self) -> bool:
-        """Tell whether the running loop is this runtime's."""
-        return asyncio.get_running_loop() is self.loop
+    def before_loop_closes(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run `work()`, a method, in the loop before it is closed, if the object of the method still exists then.
+
+        In a loop whose `close` cannot be replaced it never runs: then a client has to be closed by its user.
+        """
+        self.last_work = weakref.WeakMethod(work)
+        close = self.loop.close
+        if not isinstance(close, LoopClose):
+            try:
+                close = self.loop.close = LoopClose(self.loop)  # type: ignore[method-assign]
+            except AttributeError:  # a loop that is written in C
+                return
+        close.runtimes.add(self)
 
     def caller(self) -> tuple[object, str]:
         """Return this task and its name; outside a task, the loop."""
@@ -180,7 +289,7 @@ class AsyncioRuntime(RealWorld):
         """Start a task that is in `group` until its end; then call `hear` with the task."""
         if self.loop.is_closed():
             work.close()
-            message = "the event loop of this AsyncClient is closed: make a client in each loop"
+            message = "the event loop in which this was acquired is closed, and with it what was acquired in it"
             raise RuntimeError(message)
         task = self.loop.create_task(work, name=name)
         group.add(task)
@@ -212,6 +321,10 @@ class AsyncioRuntime(RealWorld):
                 self.loop.remove_reader(descriptor)
 
         return close
+
+
+def _nothing() -> None:
+    """Stand for the last work of a runtime that has none."""
 
 
 def _report(task: asyncio.Task[Any]) -> None:

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any
 
+from tenure.reentry import start_thread
 from tenure.runtimes import clocks
 from tenure.transport.polling import READABLE, new_poll
 
@@ -43,7 +44,6 @@ class FanOut:
     """The requests that the threads of one client run side by side."""
 
     def __init__(self) -> None:
-        """Start with no requests."""
         self._aside: deque[tuple[int, Flight]] = deque()
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -102,12 +102,8 @@ class FanOut:
         with self._mutex:
             if self._thread is not None or self._over.is_set():
                 return
-            thread = threading.Thread(target=self._tend, name="tenure-stragglers", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:  # the interpreter shuts down
-                return
-            self._thread = thread
+            with contextlib.suppress(RuntimeError):  # the interpreter shuts down
+                self._thread = start_thread(self._tend, "stragglers")
 
     def _tend(self) -> None:
         """Look for replies again and again, until there has been nothing to look for in a while."""

@@ -13,12 +13,11 @@ class SingleFlight:
     """
 
     def __init__(self, runtime: Runtime) -> None:
-        """Start with no work under way."""
         self._runtime = runtime
         self._mutex = runtime.mutex()
         self._under_way: Event | None = None
 
-    async def fly(
+    async def run(
         self, needed: Callable[[], bool], work: Callable[[], Coroutine[Any, Any, None]], until: float
     ) -> bool:
         """Run `work` if it is needed and not under way; else wait for its end. Return whether it has ended.

@@ -4,6 +4,11 @@ Each function imports asyncio when it is called, so that a program of threads do
 """
 
 import sys
+import weakref
+from typing import TYPE_CHECKING, Protocol, cast
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 def in_event_loop() -> bool:
@@ -19,11 +24,29 @@ def in_event_loop() -> bool:
     return True
 
 
-def here() -> object:
-    """Identify the calling task."""
-    import asyncio
+def mark() -> object:
+    """Return an object of the calling task alone, which does not keep the task alive; None outside a task."""
+    from tenure.runtimes import aio
 
-    return asyncio.current_task()
+    return aio.mark()
+
+
+def ended(of: object) -> bool:
+    """Tell whether the task of a mark has ended."""
+    task = cast("weakref.ref[asyncio.Task[object]]", of)() if isinstance(of, weakref.ref) else None
+    return task is None or task.done()
+
+
+class Guarded(Protocol):
+    """A lease that a task has entered."""
+
+    _guard: "BodyGuard | None"
+
+
+def in_this_loop(lease: Guarded) -> bool:
+    """Tell whether a lease was entered in the running event loop."""
+    guard = lease._guard  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - not for users
+    return guard is None or guard.is_here()
 
 
 class BodyGuard:
@@ -35,7 +58,6 @@ class BodyGuard:
     __slots__ = ("_armed", "_before", "_fired", "_task")
 
     def __init__(self) -> None:
-        """Guard the current task."""
         import asyncio
 
         task = asyncio.current_task()
@@ -53,6 +75,12 @@ class BodyGuard:
             self._fired = True
             self._task.cancel("the lease was lost")
 
+    def is_here(self) -> bool:
+        """Return whether the running event loop is that of the task."""
+        import asyncio
+
+        return self._task.get_loop() is asyncio.get_running_loop()
+
     def disarm(self) -> None:
         """Note that the block has ended: cancel nothing from now on."""
         self._armed = False
@@ -65,4 +93,5 @@ class BodyGuard:
 
         self._fired = False
         foreign = self._task.uncancel() > self._before
-        return isinstance(error, asyncio.CancelledError) and not foreign
+        elsewhere = asyncio.current_task() is not self._task  # another task leaves the block: this was not for it
+        return isinstance(error, asyncio.CancelledError) and not foreign and not elsewhere

@@ -14,7 +14,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
-from tenure.contracts.runtime import Datagrams
+from tenure.contracts.runtime import Datagrams, ShuttingDown
+from tenure.reentry import ThreadMark, inside, marks, reentered, start_thread
 from tenure.runtimes import clocks, fan_out
 from tenure.runtimes.real import DATAGRAM, RealWorld
 from tenure.transport.polling import READABLE, new_poll
@@ -24,33 +25,55 @@ T = TypeVar("T")
 log = logging.getLogger("tenure")
 
 
+LOOKS_FOR_SIGNALS = 1.0
+"""For how many seconds the main thread blocks at most before it looks for signals, which only it can handle.
+
+A signal that comes just before a thread blocks does not wake it: Python would call the handler after the whole wait.
+"""
+
+SUSPENDED = "a coroutine of the threads runtime suspended: await only the methods of this runtime and its stores"
+
+
 def drive(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends, and return its result."""
+    """Run a coroutine that never suspends, and return its result.
+
+    Raises UsageError if this thread is in the middle of another one: see `tenure.reentry`.
+    """
+    mark = marks.mark
+    if mark.inside:
+        work.close()
+        raise reentered()
+    try:
+        mark.inside = True
+        work.send(None)  # as in `complete`, without the cost of a call
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        mark.inside = False
+    work.close()
+    raise RuntimeError(SUSPENDED)
+
+
+def complete(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends as a part of the present call, or of a thread of Tenure."""
     try:
         work.send(None)
     except StopIteration as end:
         result: T = end.value
         return result
     work.close()
-    message = "a coroutine of the threads runtime suspended: await only the methods of this runtime and its stores"
-    raise RuntimeError(message)
-
-
-here: Callable[[], object] = threading.get_ident
-"""Identifies the calling thread."""
-
-
-class _Marks(threading.local):
-    def __init__(self) -> None:
-        self.mark = object()
-
-
-marks = _Marks()
+    raise RuntimeError(SUSPENDED)
 
 
 def mark() -> object:
     """Return an object of this thread alone: unlike an ident, no later thread gets it again."""
     return marks.mark
+
+
+def ended(of: object) -> bool:
+    """Tell whether the thread of a mark has ended."""
+    return isinstance(of, ThreadMark) and of.ended()
 
 
 class ThreadFlag:
@@ -64,7 +87,6 @@ class ThreadFlag:
     __slots__ = ("_raised", "_waiting", "when_set")
 
     def __init__(self) -> None:
-        """Start lowered."""
         self._raised = False
         self.when_set: Callable[[], None] | None = None
         """Wakes the one thread that waits for this flag and for something else besides, if there is one."""
@@ -103,13 +125,24 @@ class ThreadFlag:
         woken = False
         try:
             if not self._raised:  # `set` may have come before this waiter was in the deque
-                left = -1.0 if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX)
-                woken = baton.acquire(timeout=left)
+                woken = _take(baton, timeout)
         finally:
             if not woken:
                 with contextlib.suppress(ValueError):
                     self._waiting.remove(baton)
         return woken or self._raised
+
+
+def _take(baton: threading.Lock, timeout: float | None) -> bool:
+    """Acquire `baton` within `timeout` seconds; the main thread lets signal handlers run meanwhile."""
+    left = threading.TIMEOUT_MAX if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX)
+    if left > LOOKS_FOR_SIGNALS and threading.get_ident() == threading.main_thread().ident:
+        end = clocks.steady() + left
+        while left > LOOKS_FOR_SIGNALS:
+            if baton.acquire(timeout=LOOKS_FOR_SIGNALS):
+                return True
+            left = max(0.0, end - clocks.steady())
+    return baton.acquire(timeout=left)
 
 
 class ThreadEvent(ThreadFlag):
@@ -128,7 +161,6 @@ class ThreadTask:
     __slots__ = ("_thread",)
 
     def __init__(self, thread: threading.Thread) -> None:
-        """Wrap a started thread."""
         self._thread = thread
 
     def ended(self) -> bool:
@@ -149,7 +181,6 @@ class ThreadsRuntime(RealWorld):
     goes_on = False
 
     def __init__(self) -> None:
-        """Make a runtime; this starts nothing."""
         super().__init__()
         self._fan_out = fan_out.FanOut()
 
@@ -163,8 +194,11 @@ class ThreadsRuntime(RealWorld):
         return marks.mark
 
     def mutex(self) -> AbstractContextManager[Any]:
-        """Make a mutex for a few instructions."""
-        return threading.Lock()
+        """Make a mutex for a few instructions.
+
+        A thread that holds it already does not wait for itself: a finalizer may look at a lease in between.
+        """
+        return threading.RLock()
 
     def event(self) -> ThreadEvent:
         """Make a lowered flag."""
@@ -179,13 +213,11 @@ class ThreadsRuntime(RealWorld):
 
         def run() -> None:
             try:
-                drive(work())
+                complete(work())
             except Exception:
                 log.exception("%s ended by an error that it should have handled", name)
 
-        thread = threading.Thread(target=run, name=f"tenure-{name}", daemon=True)
-        thread.start()
-        return ThreadTask(thread)
+        return ThreadTask(start_thread(run, name))
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
         """Await `work`: nothing can cancel a blocked thread."""
@@ -208,7 +240,7 @@ class ThreadsRuntime(RealWorld):
 
     def post(self, action: Callable[[], None]) -> bool:
         """Run `action` at once, in the calling thread."""
-        action()
+        inside(action)
         return True
 
     def listen(self, source: Datagrams, receive: Callable[[bytes], None]) -> Callable[[], None]:
@@ -229,8 +261,11 @@ class ThreadsRuntime(RealWorld):
                     log.exception("a notification could not be taken; the waiter will ask again by itself")
             stopped.close()
 
-        thread = threading.Thread(target=run, name="tenure-channel", daemon=True)
-        thread.start()
+        try:
+            thread = start_thread(run, "channel")
+        except ShuttingDown:  # the waiters of this client repeat their requests, and hear nothing in between
+            stopped.close()
+            return stop.close
 
         def close() -> None:
             stop.send(b".")  # closing is not enough: the thread does not notice while a forked child has a copy
