@@ -75,6 +75,12 @@ CHECKS = (
     Check("heard", "SOUND", "NET=PUSHING END=10", least=10_000),
     Check("heard", "SHORT_TTL", "NET=ASKING END=10", "unheard"),
     Check("heard", "LATE_CHANNEL", "NET=PUSHING END=10", "unheard"),
+    Check("quarantine", "MAX_TTL", "END=9 TAKEOVERS=2", least=150_000),
+    Check("quarantine", "KNOWN", "END=9 TAKEOVERS=2", "overlap"),
+    Check("quarantine", "ON_DISK", "END=9 TAKEOVERS=2", "overlap"),
+    Check("quarantine", "LINKED_COPIES", "END=9 TAKEOVERS=2", "overlap"),
+    Check("quarantine", "ALL_COPIES", "END=9 TAKEOVERS=2", least=1_200_000),
+    Check("quarantine", "FRESH_MARKER", "END=9 TAKEOVERS=2", least=600_000),
     Check("tokens", "COUNTED", "ATTEMPTS=2 REPEATS=2 SPAN=2", least=300_000),
     Check("tokens", "COUNTED", "ATTEMPTS=3", least=2_000_000),
     Check("tokens", "DISORDER", "ATTEMPTS=2 REPEATS=1 SPREAD=3 SPAN=2", least=400_000),
@@ -212,13 +218,13 @@ def check_all(checks: Sequence[Check], limits: Limits, *, stories: bool) -> int:
     def find(check: Check) -> Finding:
         return search(check, limits)
 
-    print(f"{'model':8} {'variant':20} {'bounds':48} {'states':>12} {'seconds':>8}  verdict")
+    print(f"{'model':10} {'variant':20} {'bounds':48} {'states':>12} {'seconds':>8}  verdict")
     with ThreadPoolExecutor(limits.jobs) as pool:
         for check, finding in zip(checks, pool.map(find, checks), strict=True):
             complaint = finding.complaint(check)
             failures += bool(complaint)
             print(
-                f"{check.model:8} {check.variant:20} {check.bounds:48} {finding.states:12,} {finding.seconds:8.1f}"
+                f"{check.model:10} {check.variant:20} {check.bounds:48} {finding.states:12,} {finding.seconds:8.1f}"
                 f"  {finding.verdict}{f' !! {complaint}' if complaint else ', as expected'}",
                 flush=True,
             )
@@ -230,7 +236,9 @@ def check_all(checks: Sequence[Check], limits: Limits, *, stories: bool) -> int:
 def main(arguments: Sequence[str]) -> int:
     """Check what is asked for; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m models.run", description="Check the models with Spin.")
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="fence, heard, tokens, handoff (default: all)")
+    parser.add_argument(
+        "models", nargs="*", metavar="MODEL", help="fence, heard, quarantine, tokens, handoff (default: all)"
+    )
     parser.add_argument("--long", action="store_true", help="also search with larger bounds: minutes, gigabytes")
     parser.add_argument("--stories", action="store_true", help="tell each violation, step by step")
     options = parser.parse_args(arguments)

@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 
 from simulation.invariants import Invariant, Tell, Trace
 from simulation.node import Node
-from tenure.contracts.deadlines import DRIFT, EPSILON, MICROS
-from tenure.core.access import FairnessBudget
+from tenure.contracts.deadlines import DRIFT, EPSILON, MICROS, NEVER
 from tenure.runtimes.simulated import World
 from tenure.table.state import PLACEHOLDER, Holder, NameState, Waiter
 from tenure.table.times import GRACE, STAGGER
 
 RE_POLLED = 2.5
 """Within how many seconds each waiter has sent its request again, and so found a dead head that blocks lighter ones."""
+
+FAIRNESS_COUNT = 1
+"""The `fairness_count` of the simulated clients, which have few tasks."""
 
 RENEWING = 0.4
 """Within what share of its ttl a holder has renewed its lease, and has learnt whether the name is contended."""
@@ -46,13 +48,19 @@ class Followed:
     """When each holder was granted the name, in true time."""
     pushed: dict[str, int] = field(default_factory=dict[str, int])
     """By request: the end of a lease that was granted by a notification and that its client has not confirmed."""
+    turns: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    """By request: when its client had each lease of it, the first by the grant, the others by a local hand-off."""
     queue: dict[str, Place] = field(default_factory=dict[str, Place])
     delayed_until: int = 0
     """The end of the lock delay after an expiry, by the store's clock."""
+    delayed_until_in_true_time: float = 0.0
+    """The same in true time, for a store that keeps a time for each name."""
     forgotten: dict[str, Holder] = field(default_factory=dict[str, Holder])
     """By request: leases that the node may have forgotten, or whose end it may not know, with a lock delay to keep."""
     free_since: float | None = None
     """Since when the first live waiter fits."""
+    first: str = ""
+    """Which waiter that is."""
     head_fits_since: float | None = None
     """Since when the head of the queue fits as well, which may be dead."""
 
@@ -65,6 +73,8 @@ class StoreChecks:
         self.grants = 0
         self.restored = 0
         """The number of forgotten leases that their holders took up again."""
+        self.successors: dict[str, str] = {}
+        """The requests of leases that were handed over, and those of their successors."""
         self._world = world
         self._tell = tell
         self._trace = trace
@@ -80,7 +90,10 @@ class StoreChecks:
         self._dead: dict[str, float] = {}
         """The channels of clients that died, and when: a step that was read before does not see it."""
         self._bounds: dict[str, int] = {}
+        self._sent: dict[str, int] = {}
         """By request that allows barging: for how long, in microseconds."""
+        self._predecessors: dict[str, str] = {}
+        """By request that a lease gets when it is handed over: the one that it had."""
         self._let_go: set[str] = set()
         """Requests whose client has begun to release or to withdraw them."""
 
@@ -97,7 +110,10 @@ class StoreChecks:
         for holder in state.holders:
             if holder.request_id not in followed.holders and not holder.request_id.startswith(PLACEHOLDER):
                 granted_anew = not node.takes_up() and self._waits(holder.request_id, followed)
-                if followed.tokens.get(holder.request_id) == holder.token and not granted_anew:
+                before = self._predecessors.get(holder.request_id, "")
+                if before in followed.holders:
+                    self._check_handed_over(node, name, before, holder, followed)
+                elif followed.tokens.get(holder.request_id) == holder.token and not granted_anew:
                     self._check_taken_up(node, name, holder)
                 else:
                     self._check_grant(node, name, holder, state, followed)
@@ -139,6 +155,10 @@ class StoreChecks:
         """Record that an acquisition has ended, with a lease or without."""
         self._settled.add(request_id)
 
+    def sent(self, request_id: str, fresh_until: int) -> None:
+        """Record that the client of a waiter sends its request, and for how long that is not long ago."""
+        self._sent[request_id] = fresh_until
+
     def may_be_passed(self, request_id: str, fair_after: int) -> None:
         """Record that a request allows barging: for how long it may be passed."""
         self._bounds[request_id] = fair_after
@@ -151,6 +171,10 @@ class StoreChecks:
     def died(self, channel: str) -> None:
         """Record that a client died, so that it releases nothing any more."""
         self._dead[channel] = self._world.time
+
+    def handing_over(self, request_id: str, successor: str) -> None:
+        """Record that a client wants a lease to go on under another request."""
+        self._predecessors[successor] = request_id
 
     def letting_go(self, request_id: str) -> None:
         """Record that a client begins to release a lease or to withdraw a request."""
@@ -179,7 +203,9 @@ class StoreChecks:
                 if let_go and PLACEHOLDER + request_id not in lease and not node.takes_up():
                     self._check_min_hold(name, request_id.removeprefix(PLACEHOLDER))
                 if expired and holder.lock_delay:
-                    followed.delayed_until = max(followed.delayed_until, holder.expires_at + holder.lock_delay)
+                    delayed_until = holder.expires_at + holder.lock_delay
+                    followed.delayed_until = max(followed.delayed_until, delayed_until)
+                    followed.delayed_until_in_true_time = node.in_true_time(delayed_until)
 
     def _check_min_hold(self, name: str, request_id: str) -> None:
         early = self._min_holds.get(request_id, 0.0) - self._world.time
@@ -196,6 +222,16 @@ class StoreChecks:
         if not node.takes_up():
             self._tell(Invariant.GUARD, f"{name}: {holder.request_id} took up again a lease that had expired")
 
+    def _check_handed_over(self, node: Node, name: str, before: str, holder: Holder, followed: Followed) -> None:
+        self._trace("store", f"{name}: {before} is handed over to {holder.request_id}, token {holder.token}")
+        self.successors[before] = holder.request_id
+        self.gone(before, node.clock())
+        followed.granted_at[holder.request_id] = self._world.time
+        followed.tokens[holder.request_id] = holder.token
+        if holder.token <= followed.token:
+            self._tell(Invariant.TOKENS, f"{name}: token {holder.token} was handed over after {followed.token}")
+        followed.token = max(followed.token, holder.token)
+
     def _check_grant(self, node: Node, name: str, holder: Holder, state: NameState, followed: Followed) -> None:
         self.grants += 1
         self._trace("store", f"{name}: granted to {holder.request_id}, token {holder.token}")
@@ -209,8 +245,10 @@ class StoreChecks:
         early = node.closed_until() - self._world.time
         if early > 0.0:
             self._tell(Invariant.GUARD, f"{name}: {holder.request_id} was granted {early:.3f} s before it was safe")
-        if holder.granted_at < followed.delayed_until:
-            early = (followed.delayed_until - holder.granted_at) / 1e6
+        early = (followed.delayed_until - holder.granted_at) / 1e6
+        if node.keeps_own_time:
+            early = followed.delayed_until_in_true_time - self._world.time
+        if early > 0:
             self._tell(
                 Invariant.DELAY, f"{name}: {holder.request_id} was granted {early:.3f} s before the delay was over"
             )
@@ -221,7 +259,7 @@ class StoreChecks:
         if holder.request_id in node.granted_by_push:
             followed.pushed[holder.request_id] = holder.expires_at
             self._check_push(node, name, holder, followed)
-        self._check_overtaking(name, holder, state, followed)
+        self._check_overtaking(node, name, holder, state, followed)
 
     def _check_forgotten(self, name: str, holder: Holder, followed: Followed) -> None:
         for request_id, lease in followed.forgotten.items():
@@ -237,18 +275,25 @@ class StoreChecks:
                 Invariant.PROMPT, f"{name}: {holder.request_id} was granted, and nobody receives the notification"
             )
         place = followed.queue.get(holder.request_id)
-        if place is not None and place.fresh_until < holder.granted_at:
-            silent = (holder.granted_at - place.fresh_until) / 1e6
+        if place is None:
+            return
+        fresh_until = place.fresh_until
+        if node.steps_at_clients:  # the step that granted it may also have taken the request that its client sent last
+            fresh_until = max(fresh_until, self._sent.get(holder.request_id, 0))
+        if fresh_until < holder.granted_at:
+            silent = (holder.granted_at - fresh_until) / 1e6
             self._tell(
                 Invariant.PUSH, f"{name}: {holder.request_id} was granted after {silent:.3f} s of silence too many"
             )
 
-    def _check_overtaking(self, name: str, holder: Holder, state: NameState, followed: Followed) -> None:
+    def _check_overtaking(self, node: Node, name: str, holder: Holder, state: NameState, followed: Followed) -> None:
         place = followed.queue.get(holder.request_id)
         for waiter in state.queue:
             who = waiter.request.request_id
             other = followed.queue.get(who)
-            if other is not None and (place is None or other.order < place.order):
+            if other is None or _joined_anew(node, other, waiter):
+                continue
+            if place is None or other.order < place.order:
                 waited = holder.granted_at - other.joined_at
                 if holder.request_id not in self._bounds or waited >= self._bounds.get(who, 0):
                     late = f"{who}, which waited longer, for {waited / 1e6:.3f} s"
@@ -261,7 +306,7 @@ class StoreChecks:
         now = max(node.clock(), state.used_at)  # a clock that stepped back is noticed by the next step, not by a write
         for waiter in state.queue:
             place = before.get(waiter.request.request_id)
-            if place is None:
+            if place is None or _joined_anew(node, place, waiter):
                 self._joins += 1
                 place = Place(self._joins, self._world.time, now)
             place.joined_at = min(place.joined_at, now)
@@ -278,7 +323,7 @@ class StoreChecks:
 
     def _tell_gone(self, node: Node, name: str, requests: list[str]) -> None:
         for request_id in requests:
-            if request_id in self._gone and node.clock() < self._gone[request_id] + node.refuses_for:
+            if request_id in self._gone and node.withdrawals_clock() < self._gone[request_id] + node.refuses_for:
                 self._tell(Invariant.CLEAN, f"{name}: {request_id} is back after its withdrawal was acknowledged")
 
     # -- time ----------------------------------------------------------------------------------------------
@@ -301,7 +346,10 @@ class StoreChecks:
         ):
             followed.free_since = followed.head_fits_since = None
             return
-        if followed.free_since is None:
+        first, before = waiting[0].request.request_id, followed.first
+        followed.first = first
+        left = first != before and before in self._bounds and before not in followed.queue
+        if followed.free_since is None or left:  # who left may have been passed for longer than who is first now
             followed.free_since = self._world.time
         if not _would_fit(state.queue[0], state, now) or (
             state.queue[0] is not waiting[0] and _has_expired(state, now)
@@ -361,23 +409,34 @@ class StoreChecks:
     def _should_know(self, channel: str, since: float, within: float) -> bool:
         return self._world.time - max(since, self._disturbed_until.get(channel, 0.0)) > within
 
-    def check_fairness(self, node: Node, name: str, request_id: str) -> None:
-        """Check that a client makes no local hand-offs beyond its fairness budget while others wait."""
-        if self._waits_behind(node, name, request_id, FairnessBudget().time):
-            self._tell(Invariant.FIFO, f"{name} is handed off by {request_id}, though others have waited for long")
+    def check_fairness(self, node: Node, name: str, request_id: str, joined: float) -> None:
+        """Check a lease of a contender that joined at `joined`, in true time.
+
+        While another client waits, a local hand-off goes only to who waited when the turn of the client began, and
+        there are FAIRNESS_COUNT of them in a turn at most. A turn begins with the grant, or when the client knows that
+        another waits.
+        """
+        turn = self._names.setdefault(name, Followed()).turns.setdefault(request_id, [])
+        turn.append(self._world.time)
+        began = max(turn[0], self._known_since(node, name, request_id))
+        if len(turn) > 1 and joined > began:
+            self._tell(Invariant.FIFO, f"{name} is handed off by {request_id} to a newcomer, though others wait")
+        if sum(each > began for each in turn) > FAIRNESS_COUNT:
+            self._tell(Invariant.FIFO, f"{name} is handed off by {request_id} too often, though others wait")
 
     def check_lingering(self, node: Node, name: str, request_id: str) -> None:
         """Check that a name does not linger while another client waits for it."""
-        if self._waits_behind(node, name, request_id, 0.0):
+        if self._world.time > self._known_since(node, name, request_id):
             self._tell(Invariant.PROMPT, f"{name} lingers for {request_id}, though others wait")
             self._disturbed_until[request_id] = float("inf")  # reported once
 
-    def _waits_behind(self, node: Node, name: str, request_id: str, budget: float) -> bool:
-        """Tell whether a waiter has waited for longer than `budget` after the holder of the name must know of it."""
+    def _known_since(self, node: Node, name: str, request_id: str) -> float:
+        """Return when the holder of a name must have learnt that another client waits for it; NEVER if none does."""
+        known = NEVER
         followed = self._names.get(name)
         holder = followed.holders.get(request_id) if followed is not None else None
         if not self._prompt_within or followed is None or holder is None or request_id in self._disturbed_until:
-            return False
+            return known
         for waiter in node.state(name).queue:
             place = followed.queue.get(waiter.request.request_id)
             alive = waiter.fresh_until > node.clock() and node.listens(waiter.request.channel)
@@ -387,9 +446,9 @@ class StoreChecks:
             within = self._prompt_within
             if within >= RE_POLLED:  # notifications may be lost, so the holder learns of the waiter when it renews
                 within = max(within, RENEWING * holder.ttl / MICROS)
-            if alive and self._should_know(holder.channel, since, within + budget):
-                return True
-        return False
+            if alive:
+                known = min(known, max(since, self._disturbed_until.get(holder.channel, 0.0)) + within)
+        return known
 
     def check_drained(self, node: Node) -> None:
         """Check that the store is empty when all clients have finished."""
@@ -410,3 +469,9 @@ def _has_expired(state: NameState, now: int) -> bool:
 def _would_fit(waiter: Waiter, state: NameState, now: int) -> bool:
     taken = sum(holder.weight for holder in state.holders if holder.expires_at > now)
     return state.blocked_until <= now and (not taken or taken + waiter.request.weight <= state.capacity)
+
+
+def _joined_anew(node: Node, place: Place, waiter: Waiter) -> bool:
+    """Tell whether a waiter counted as dead, lost its place and joined again, all in one step."""
+    dead = place.fresh_until < waiter.joined_at or not node.listens(waiter.request.channel)
+    return dead and waiter.joined_at > place.joined_at

@@ -30,6 +30,7 @@ class Checker:
         """Set up the checks of the store and of the clients."""
         self.store = StoreChecks(self.world, self.broken, self.trace, self.prompt_within)
         self.clients = LeaseChecks(self.world, self.broken, self.trace, self.healthy)
+        self.clients.successors = self.store.successors
 
     def broken(self, invariant: Invariant, text: str) -> None:
         """Record a violation."""
@@ -49,12 +50,12 @@ class Checker:
         """Record that a withdraw request was sent."""
         self._withdrawing.add(request_id)
 
-    def entered(self, believed: Believed) -> None:
-        """Follow a lease from now on."""
+    def entered(self, believed: Believed, joined: float) -> None:
+        """Follow a lease from now on. Its contender began to acquire it at `joined`, in true time."""
         lease = believed.lease
-        self.store.settled(lease.request_id)
-        if lease.request_id in self.clients.leases and self.node is not None:
-            self.store.check_fairness(self.node, lease.name, lease.request_id)
+        self.store.settled(lease.grant.request_id)
+        if self.node is not None:
+            self.store.check_fairness(self.node, lease.grant.name, lease.grant.request_id, joined)
         self.clients.entered(believed)
 
     def ended_without_lease(self, request_id: str, *, engaged: bool) -> None:
@@ -71,9 +72,9 @@ class Checker:
         """Check that a lease lingers neither for too long nor while a waiter waits."""
         late = process.clock() - lease.lingers_until
         if late > SLACK and not Believed(process, lease, 1, 1).excused():
-            self.broken(Invariant.OVERHELD, f"{lease.request_id} lingers {late:.3f} s too long")
+            self.broken(Invariant.OVERHELD, f"{lease.grant.request_id} lingers {late:.3f} s too long")
         elif self.node is not None:
-            self.store.check_lingering(self.node, lease.name, lease.request_id)
+            self.store.check_lingering(self.node, lease.grant.name, lease.grant.request_id)
 
     def check_end(self) -> None:
         """Run the checks that need a finished run."""

@@ -136,6 +136,15 @@ class Ensemble:
             self._fire(name, entry.key)
         return kept is not None
 
+    def pass_over(self, name: str, entry: Entry, text: str) -> bool:
+        """Remove a contender if its text is unchanged."""
+        self.expire()
+        kept = self._find(name, entry)
+        if kept is None or kept.text != text:
+            return False
+        self._remove(name, [kept])
+        return True
+
     def stir(self, name: str, entries: Sequence[Entry]) -> None:
         """Wake the requests that watch these entries."""
         for entry in entries:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from simulation.checker import Checker
+from simulation.invariants import Invariant
 from simulation.network import Link
 from tenure.contracts.cells import Cell, CellStore
 from tenure.contracts.messages import (
@@ -83,6 +84,7 @@ class FollowedStore:
         if task is not None and request.request_id not in task.note.split():
             task.note = request.request_id
         self.unsure.add(request.request_id)
+        self._checker.store.sent(request.request_id, self._clock() + request.waiter_ttl)
         if request.fair_after:
             self._checker.store.may_be_passed(request.request_id, request.fair_after)
         self._say(f"{request.request_id} requests {request.name}")
@@ -140,15 +142,35 @@ class FollowedStore:
         replies = await self._store.renew(renewals, until)
         self._say(f"receives the replies to its renewals: {', '.join(str(reply or 'renewed') for reply in replies)}")
         for renewal, reply in zip(renewals, replies, strict=True):
-            self._checker.clients.heard(renewal.request_id, refused=reply is not None)
+            self._checker.clients.heard(renewal.request_id, renewal.token, refused=reply is not None)
         return replies
 
     async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
         """Change a held lease."""
-        self._say(f"{adjust.request_id} reduces its weight of {adjust.name} to {adjust.weight}")
+        raised = self._checker.clients.raised
+        raised[adjust.request_id] = max(raised.get(adjust.request_id, 0), adjust.raise_to)
+        if adjust.successor:
+            self._hand_over(adjust)
+        elif adjust.raise_to:
+            self._say(f"{adjust.request_id} raises its token of {adjust.name} to {adjust.raise_to}")
+        else:
+            self._say(f"{adjust.request_id} reduces its weight of {adjust.name} to {adjust.weight}")
         reply = await self._store.adjust(adjust, until)
         self._say(f"{adjust.request_id} receives {reply or 'adjusted'}")
+        if reply is None and adjust.successor and adjust.successor not in self._checker.store.successors.values():
+            self._checker.broken(Invariant.HANDOVER, f"{adjust.request_id} does not go on as {adjust.successor}")
         return reply
+
+    def _hand_over(self, adjust: AdjustRequest) -> None:
+        """Record on the running task which request a lease is to have, and check that it is not the task's already."""
+        task = self._link.world.running
+        self._say(f"{adjust.request_id} of {adjust.name} is to go on as {adjust.successor}, token {adjust.raise_to}")
+        self._checker.store.handing_over(adjust.request_id, adjust.successor)
+        if task is not None:
+            noted = task.note.split()
+            if adjust.request_id in noted:
+                self._checker.broken(Invariant.HANDOVER, f"{adjust.request_id} is adopted twice by one adoption")
+            task.note = " ".join(dict.fromkeys([*noted, adjust.successor]))
 
     async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
         """Withdraw a request, and record when the withdrawal is acknowledged."""

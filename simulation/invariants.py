@@ -4,7 +4,9 @@ EXCLUSION     No two holders of a name believe in their leases at the same time,
 BACKED        A holder that believes in its lease is right: the store keeps the lease at least that long, in true time.
 TOKENS        Fencing tokens strictly increase in the order of the grants of a name.
 FENCE         A resource whose fence each holder raises before its first read loses no accepted update.
-FIFO          No waiter is granted while an earlier waiter, which stayed in the queue, still waits.
+FIFO          No waiter is granted while an earlier waiter, which stayed in the queue, still waits. While another client
+              waits, a client hands on only to those that already waited when its turn began, and to
+              `fairness_count` of them at most.
 ONCE          However often a request is repeated, it holds at most once, and does not wait while it holds.
 DELAY         After an expiry nobody is granted before the lock delay of the expired lease is over.
 LOSS          A holder is notified of a loss exactly once, not later than its local deadline, and at once when the
@@ -24,7 +26,11 @@ CLEAN         The request of an acquisition that ended without a lease was withd
               acknowledged (or a release that knows of an unanswered request), nothing of the request appears again
               for as long as the store remembers it: 30 s by its own clock.
 JOB           Of a window (or key) of a job at most one run is done, no more runs begin than it has attempts, and none
-              begins after one was done; it is said to be done only if a run was.
+              begins after one was done; it is said to be done only if a run was. An operator may let it run again, and
+              pause it: then none begins. A run is given up only after its lock was lost.
+HANDOVER      A lease that is detached is neither trusted nor renewed by its client any more. Its successor has a larger
+              token, and another request. An adoption is refused only if the lease has ended or another client has
+              adopted it, and adopts it once.
 QUANTITY      Every addition to a counter counts once. No window of a limit has more units than it lets pass. No unit of
               a stock is taken twice or lost, and none is refused while enough are certainly left.
 DRAINED       Once the faults stop, every waiter is granted, and in the end nothing is left in the store.
@@ -61,6 +67,7 @@ class Invariant(StrEnum):
     PROMPT = "prompt"
     CLEAN = "clean"
     JOB = "job"
+    HANDOVER = "handover"
     QUANTITY = "quantity"
     DRAINED = "drained"
     NO_ERRORS = "no errors"

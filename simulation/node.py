@@ -36,6 +36,10 @@ class Node(ABC):
 
     refuses_for = TOMBSTONE
     """For how long it refuses a withdrawn request, in microseconds of its clock."""
+    steps_at_clients = False
+    """Whether a client takes its steps, so that one step may take several of its requests."""
+    keeps_own_time = False
+    """Whether the time of each name is its own, and may run slower than true time: a step shows an end before that."""
     keeps_dead_waiters = False
     """Whether a dead waiter keeps its place until the node itself notices the death."""
 
@@ -48,6 +52,10 @@ class Node(ABC):
         self._offset: float = offset
         self.granted_by_push: frozenset[str] = frozenset()
         """The requests that the last step granted by a notification, whether or not it was received."""
+
+    def withdrawals_clock(self) -> int:
+        """Return the clock by which `refuses_for` counts, in microseconds."""
+        return self.clock()
 
     def is_down(self) -> bool:
         """Tell whether the node is down."""
@@ -82,9 +90,9 @@ class Node(ABC):
         return True
 
     def keeps_until(self, name: str, request_id: str, token: int) -> float:
-        """Return the true time until which the node keeps a lease, in its present state; 0 if it has no such lease."""
+        """Return the true time until which the node keeps a lease, whatever its token if that is 0; 0: it has none."""
         for holder in self.state(name).holders:
-            if holder.request_id == request_id and holder.token == token:
+            if holder.request_id == request_id and token in (0, holder.token):
                 return self.in_true_time(holder.expires_at)
         return 0.0
 

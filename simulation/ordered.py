@@ -171,6 +171,7 @@ class SimulatedDirectory:
     """The session of one client at the ensemble, over a link."""
 
     trust = LENGTH
+    lasts = LENGTH
 
     def __init__(self, runtime: SimRuntime, node: OrderedNode, link: Link, checker: Checker) -> None:
         """Use `node` over `link`."""
@@ -286,9 +287,13 @@ class SimulatedDirectory:
         session = self._session
         return await self._call(lambda ensemble: ensemble.change(session, name, remove, add, beside), until)
 
-    async def rewrite(self, name: str, entry: Entry, text: str, until: float) -> bool:
-        """Change the text of an entry."""
-        return await self._call(lambda ensemble: ensemble.rewrite(name, entry, text), until)
+    async def rewrite(self, texts: Sequence[tuple[str, Entry, str]], until: float) -> list[bool]:
+        """Change the texts of entries."""
+        return await self._call(lambda ensemble: [ensemble.rewrite(*each) for each in texts], until)
+
+    async def pass_over(self, name: str, entry: Entry, text: str, until: float) -> bool:
+        """Remove a contender if its text is unchanged."""
+        return await self._call(lambda ensemble: ensemble.pass_over(name, entry, text), until)
 
     async def stir(self, name: str, entries: Sequence[Entry], until: float) -> None:
         """Wake the requests that watch these entries."""

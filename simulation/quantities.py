@@ -1,11 +1,13 @@
-"""Simulated nodes that use one counter, one limit and one stock, and the ledger of what they were told.
+"""Simulated nodes that use one counter, two limits and one stock, and the ledger of what they were told.
 
 What a node was told is known; what it was not told (the reply was lost, it was cancelled, it died) may have happened,
 or may still. The ledger keeps both, and checks every reply against the bounds that follow.
 """
 
 import random
+import re
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,21 +19,33 @@ from tenure.core.session import Session
 from tenure.core.slots import take_slot
 from tenure.errors import OutcomeUnknown, StoreError
 from tenure.runtimes.simulated import Cancelled, Process
-from tenure.table import counter, stock
-from tenure.table.limit import LimitRule
+from tenure.table import counter, limit, stock
+from tenure.table.limit import Slot, SmoothRule, WindowRule
 
-COUNTER, LIMIT = "counter:c", "limit:l"
+COUNTER = "counter:c"
 SEGMENTS = ("stock-0:s", "stock-1:s", "stock-2:s")
 
-RULE = LimitRule(4, 1_000_000, 2)
+SMOOTH = SmoothRule(4, 1_000_000, 2)
+WINDOW = WindowRule(4, 1_000_000)
 PER = 1.0
-MOST_IN_A_WINDOW = RULE.rate + RULE.burst - 1
+
+LIMITS = (("limit:smooth", SMOOTH, SMOOTH.rate + SMOOTH.burst - 1), ("limit:window", WINDOW, WINDOW.rate))
+"""The cell and the rule of each limit, and how many units pass in a window."""
 
 DRIFT = 0.03
 """By how much a second of the store may differ from a true one, and a client's from either."""
 
 CALLS = 4
 """How many calls a client makes in one round."""
+
+MANY_CALLERS = 4
+"""How many callers of one client may add at the same time."""
+
+STARVED = re.compile("others were faster ([0-9]+) times")
+"""The text of the error of a change that failed though the store answered every request."""
+
+TURNS = 8
+"""How often others may be faster than a change that fails because the store is slow, or its client is paused."""
 
 
 @dataclass
@@ -56,12 +70,12 @@ class QuantityLedger:
     highest: int = 0
     """The highest value of the counter that a node was told."""
     values: set[int] = field(default_factory=set[int])
-    passed: list[tuple[float, float, int]] = field(default_factory=list[tuple[float, float, int]])
-    """For each use of the limit: when the call began, when it returned, and for how many units."""
+    passed: dict[str, list[tuple[float, float, int]]] = field(default_factory=dict[str, list[tuple[float, float, int]]])
+    """For each use of a limit: when the call began, when it returned, and how many units were used at last."""
     brought: Bounds = field(default_factory=Bounds)
     taken: Bounds = field(default_factory=Bounds)
     uses: int = 0
-    """How many additions, uses of the limit and takes were told to have succeeded."""
+    """How many additions, uses of the limits and takes were told to have succeeded."""
 
     def has_counted(self, value: int, at_least: int) -> None:
         """Check the value that an addition of one returned; it began when `at_least` was known."""
@@ -73,16 +87,17 @@ class QuantityLedger:
         self.values.add(value)
         self.highest = max(self.highest, value)
 
-    def has_passed(self, began: float, ended: float, units: int) -> None:
+    def has_passed(self, limit: str, began: float, ended: float, units: int, most: int) -> None:
         """Check that no window has more units than the limit lets pass: each was used between these instants."""
         self.uses += 1
-        self.passed = [each for each in self.passed if each[1] > ended - PER]
-        self.passed.append((began, ended, units))
-        for first, _, _ in self.passed:
+        passed = [each for each in self.passed.get(limit, ()) if each[1] > ended - PER]
+        self.passed[limit] = passed
+        passed.append((began, ended, units))
+        for first, _, _ in passed:
             last = first + PER * (1.0 - DRIFT)
-            used = sum(units for begin, end, units in self.passed if first <= begin and end < last)
-            if used > MOST_IN_A_WINDOW:
-                self.tell(Invariant.QUANTITY, f"{used} units passed a limit of {MOST_IN_A_WINDOW} in a window")
+            used = sum(units for begin, end, units in passed if first <= begin and end < last)
+            if used > most:
+                self.tell(Invariant.QUANTITY, f"{used} units passed {limit}, which lets {most} pass in a window")
 
     def has_taken(self) -> None:
         """Check that no more was taken than may have been brought."""
@@ -124,22 +139,34 @@ class QuantityRounds:
             await self._session.runtime.sleep(rng.expovariate(4.0))
 
     async def _add(self, rng: random.Random) -> None:
+        """Add one, by one caller or by several at the same time."""
+        several = rng.choice((1, 1, MANY_CALLERS))
+        tasks = [self._process.start(self._add_one(rng), f"{self._process.name}/add") for _ in range(several)]
+        for task in tasks:
+            await task.result
+
+    async def _add_one(self, rng: random.Random) -> None:
         ledger, at_least = self._ledger, self._ledger.highest
-        change = self._session.cells.change(COUNTER, counter.add(1), counter.addition(1))
-        value = await self._try(change, ledger.counted, 1, rng)
+        addition = counter.addition(1) if rng.random() < 0.5 else None
+        value = await self._try(self._session.cells.change(COUNTER, counter.add(1), addition), ledger.counted, 1, rng)
         if value is not None:
             ledger.has_counted(value, at_least)
 
     async def _pass(self, rng: random.Random) -> None:
-        units, began = rng.randint(1, RULE.burst), self._process.world.time
-        timeout = rng.choice((0.0, 0.0, 1.0, None))
-        task = self._start(take_slot(self._session, LIMIT, RULE, units, timeout), rng)
+        """Use some units, and at times settle for fewer, which others may use then."""
+        (name, rule, most), began = rng.choice(LIMITS), self._process.world.time
+        units, timeout = rng.randint(1, rule.most), rng.choice((0.0, 0.0, 1.0, None))
         try:
-            refused = await task
+            slot: Slot = await self._start(take_slot(self._session, name, rule, units, timeout), rng)
         except (Cancelled, StoreError):
             return
-        if refused is None:
-            self._ledger.has_passed(began, self._process.world.time, units)
+        if slot.refused is not None:
+            return
+        fewer, ended = rng.choice((0, 0, rng.randint(0, units))), self._process.world.time
+        if fewer:  # whatever becomes of it, no more than the rest was used
+            with suppress(Cancelled, StoreError):
+                await self._start(self._session.cells.change(name, limit.settle(rule, slot.at, -fewer)), rng)
+        self._ledger.has_passed(name, began, ended, units - fewer, most)
 
     async def _take(self, rng: random.Random) -> None:
         ledger, units, brought = self._ledger, rng.randint(1, 3), self._ledger.brought.known
@@ -192,8 +219,10 @@ class QuantityRounds:
             reply: int = await self._start(work, rng)
         except (Cancelled, OutcomeUnknown):
             return None
-        except StoreError:
+        except StoreError as error:
             bounds.unsure -= units
+            if (starved := STARVED.search(str(error))) and int(starved[1]) > TURNS:
+                self._ledger.tell(Invariant.QUANTITY, f"a change did not end while others changed the cell: {error}")
             return None
         bounds.unsure -= units
         bounds.known += units

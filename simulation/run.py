@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from simulation.checker import Checker
 from simulation.disasters import Disasters
 from simulation.followed import FollowedStore, Vanishing
+from simulation.handovers import Handles
 from simulation.invariants import Invariant, Violation
 from simulation.jobs import Ledger
 from simulation.network import Link
@@ -20,7 +21,7 @@ from simulation.quantities import QuantityLedger, QuantityRounds
 from simulation.table_stores import EmbeddedStore, RemoteStore
 from simulation.workload import Client
 from tenure.runtimes.simulated import EndlessError, Process, SimRuntime, World
-from tenure.stores.redis.servers.deployment import Rules
+from tenure.stores.redis.deployment import Rules
 
 DRAIN = 30.0
 """Within how many virtual seconds, once the faults have stopped, one of the clients must be granted a name."""
@@ -105,9 +106,10 @@ class Run:
         self._node, self._store = self._make_node()
         self._ledger: Ledger | QuantityLedger | None = None
         if plan.scenario.jobs:
-            self._ledger = Ledger(self._checker.broken)
+            self._ledger = Ledger(self._checker.broken, lambda: self._world.time, operated=plan.seed % 2 == 1)
         if plan.scenario.quantities:
             self._ledger = QuantityLedger(self._checker.broken)
+        self._handles = Handles() if scenario.handover else None
         self._checker.clients.keeps_until = self._node.keeps_until
         self._checker.node = self._node
         self._disasters = Disasters(
@@ -180,6 +182,11 @@ class Run:
 
             ordered = OrderedNode(world, checker, rate, offset)
             return ordered, lambda runtime, link: SimulatedOrderedStore(runtime, ordered, link, checker)
+        if scenario.rows:
+            from simulation.rows import RowNode, SimulatedRowStore
+
+            table = RowNode(world, checker, watched=scenario.watched)
+            return table, lambda runtime, link: SimulatedRowStore(runtime, table, link, checker)
         node = TableNode(world, checker, rate, offset, rng.uniform(0.01, 1.5) if self._plan.faults.failovers else 0.0)
         store = EmbeddedStore if scenario.embedded else RemoteStore
         return node, lambda runtime, link: store(runtime, node, link, checker)
@@ -233,7 +240,9 @@ class Run:
             multi_acquire=plan.scenario.multi_acquire,
             bounded=plan.scenario.bounded,
             barging=plan.scenario.barging,
+            lingers=plan.scenario.watched,
             ledger=self._ledger,
+            handles=self._handles,
         )
         self._clients.append(client)
         client.start(plan.tasks, plan.rounds)

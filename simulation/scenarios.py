@@ -11,7 +11,7 @@ from simulation.at_store import RE_POLLED
 from simulation.faults import Faults
 from simulation.invariants import Invariant
 from simulation.workload import MUTEXES, WEIGHTED, Kind
-from tenure.stores.redis.servers.deployment import NO_GUARD, OBSERVED, STRICT
+from tenure.stores.redis.deployment import NO_GUARD, OBSERVED, STRICT
 
 ALWAYS = frozenset(
     {
@@ -28,6 +28,7 @@ ALWAYS = frozenset(
         Invariant.MIN_HOLD,
         Invariant.CLEAN,
         Invariant.JOB,
+        Invariant.HANDOVER,
         Invariant.QUANTITY,
         Invariant.DRAINED,
         Invariant.NO_ERRORS,
@@ -101,6 +102,10 @@ class Scenario:
     """The Redis servers; None: the store is no Redis server."""
     sql: Sql | None = None
     """The SQL database; None: the store is no SQL database."""
+    rows: bool = False
+    """Whether the store is a table of rows without a clock."""
+    watched: bool = True
+    """Whether clients hear of changes: of notifications, and of rows. If not, waiters poll, and no lease lingers."""
     quorum: int = 0
     """The number of independent nodes, of which a majority decides; 0: the store is no quorum."""
     ordered: bool = False
@@ -118,6 +123,8 @@ class Scenario:
     """Whether most clients allow that others pass them for a while (`fair=False`)."""
     multi_acquire: bool = False
     """Whether clients acquire several names in one multi-acquire."""
+    handover: bool = False
+    """Whether clients detach and adopt leases."""
     bounded: bool = False
     """Whether the store refuses an extension beyond the longest of `ttls`."""
     healthy: bool = False
@@ -278,6 +285,15 @@ MULTI_ACQUIRE = replace(
 )
 """The scenario `wire`, with clients that use multi-acquire."""
 
+HANDOVER = replace(
+    next(each for each in TABLED if each.name == "wire"),
+    name="handover",
+    row="wire",
+    kinds=(MUTEXES[0], *WEIGHTED),
+    handover=True,
+)
+"""The scenario `wire`, with leases that clients detach and adopt."""
+
 REDIS_FORGETS = Faults(
     loss=0.05,
     straggler=0.05,
@@ -299,6 +315,7 @@ ALL_KINDS = (MUTEXES[0], *WEIGHTED)
 
 ON_REDIS = (
     replace(MULTI_ACQUIRE, name="redis_several", redis=Redis(OBSERVED)),
+    replace(HANDOVER, name="redis_handover", redis=Redis(OBSERVED)),
     _on_redis("calm", Redis(OBSERVED)),
     _on_redis("wire", Redis(OBSERVED), flushes=2),
     _on_redis("weights", Redis(OBSERVED), flushes=2),
@@ -462,7 +479,7 @@ SQL_DATABASES = "PostgreSQL, MySQL"
 
 def _on_sql(name: str) -> Scenario:
     """Return a scenario of the grant table as a scenario of a SQL database."""
-    scenario = next(each for each in (*TABLED, MULTI_ACQUIRE) if each.name == name)
+    scenario = next(each for each in (*TABLED, MULTI_ACQUIRE, HANDOVER) if each.name == name)
     return replace(scenario, name=f"sql_{name}", row=scenario.row or name, sql=Sql())
 
 
@@ -487,6 +504,7 @@ ON_SQL = (
     _on_sql("barging"),
     _on_sql("barging_wire"),
     _on_sql("several"),
+    _on_sql("handover"),
     _on_sql("clock_forward"),
     _on_sql("force"),
     Scenario(
@@ -514,6 +532,23 @@ ON_SQL = (
 )
 """The scenarios of a SQL database."""
 
-SCENARIOS = (*TABLED, MULTI_ACQUIRE, *ON_REDIS, *ON_QUORUM, *ON_ENSEMBLE, *ON_SQL)
+ROWS = "NATS, an object store, a folder, [a store of your own](own-store.md)"
+
+
+def _on_rows(name: str) -> Scenario:
+    """Return a scenario of the grant table as a scenario of a table of rows, which has no clock that could step."""
+    scenario = next(each for each in (*TABLED, HANDOVER) if each.name == name)
+    faults = replace(scenario.faults, clock_back=0, disorder=0.0 if scenario.quantities else scenario.faults.disorder)
+    return replace(scenario, name=f"rows_{name}", stores=ROWS, faults=faults, rows=True)
+
+
+ON_ROWS = (
+    *map(_on_rows, ("wire", "weights", "jobs", "quantities", "force", "barging_wire", "handover")),
+    replace(_on_rows("wire"), name="rows_polled", row="rows_wire", watched=False),
+    replace(_on_rows("weights"), name="rows_polled_weights", row="rows_weights", watched=False),
+)
+"""The scenarios of a table of rows."""
+
+SCENARIOS = (*TABLED, MULTI_ACQUIRE, HANDOVER, *ON_REDIS, *ON_QUORUM, *ON_ENSEMBLE, *ON_SQL, *ON_ROWS)
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

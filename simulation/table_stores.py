@@ -80,7 +80,14 @@ class EmbeddedStore(SimulatedStore):
     """A store whose operations the caller carries out in place, as in the memory and SQLite stores."""
 
     capabilities = Capabilities(
-        min_ttl=0.05, queue=True, weights=True, local=True, multi_acquire=True, barging=True, cells=True
+        min_ttl=0.05,
+        queue=True,
+        weights=True,
+        local=True,
+        multi_acquire=True,
+        barging=True,
+        cells=True,
+        hands_over=True,
     )
 
     async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:
@@ -121,7 +128,14 @@ class RemoteStore(SimulatedStore):
     """A store whose operations are requests to a server and replies."""
 
     capabilities = Capabilities(
-        min_ttl=0.05, queue=True, weights=True, local=False, multi_acquire=True, barging=True, cells=True
+        min_ttl=0.05,
+        queue=True,
+        weights=True,
+        local=False,
+        multi_acquire=True,
+        barging=True,
+        cells=True,
+        hands_over=True,
     )
 
     async def step(self, name: str, work: Callable[[Step], T], until: float) -> T:

@@ -7,18 +7,20 @@ from functools import partial
 from typing import Any
 
 from simulation.at_clients import Believed
+from simulation.at_store import FAIRNESS_COUNT
 from simulation.checker import Checker
 from simulation.faults import Faults
 from simulation.followed import FollowedStore
+from simulation.handovers import ADOPTING, DETACHED, Handles, Handovers
 from simulation.invariants import Invariant
 from simulation.jobs import JobRounds, Ledger
 from simulation.network import Link
 from simulation.quantities import QuantityLedger, QuantityRounds
 from simulation.resource import Resource
 from tenure.contracts.deadlines import NEVER, micros, seconds
-from tenure.core.access import Settings
 from tenure.core.lease import CoreLease
 from tenure.core.multi_acquire import acquire_all
+from tenure.core.requests import Settings
 from tenure.core.session import Session
 from tenure.core.spec import LockSpec
 from tenure.errors import LeaseLost, StoreError, UsageError
@@ -78,17 +80,20 @@ class Client:
         multi_acquire: bool = False,
         bounded: bool = False,
         barging: bool = False,
+        lingers: bool = True,
         ledger: Ledger | QuantityLedger | None = None,
+        handles: Handles | None = None,
     ) -> None:
         """Make a client of names of `kinds`, or of the job or the quantities in `ledger`.
 
-        `bounded`: the longest of `ttls` is the longest that the store grants. `barging`: it may allow barging.
+        With `handles` it detaches and adopts leases. `bounded`: the longest of `ttls` is the longest that the store
+        grants. `barging`: it may allow barging. `lingers`: its leases may linger.
         """
         runtime = SimRuntime(process)
         self.process = process
         self.link = link
         self.store = store(runtime)
-        self.session = Session(runtime, self.store, Settings(process.name, 1.0, 2.0))
+        self.session = Session(runtime, self.store, Settings(process.name, 1.0, 2.0, fairness_count=FAIRNESS_COUNT))
         self.tasks: list[SimTask[None]] = []
         self._runtime = runtime
         self._checker = checker
@@ -102,10 +107,14 @@ class Client:
             self.cells = JobRounds(process, self.session, ledger, lambda: self.link.faults)
         if isinstance(ledger, QuantityLedger):
             self.cells = QuantityRounds(process, self.session, ledger, lambda: self.link.faults)
+        self._handles = handles
+        self._handovers: Handovers | None = None
+        if handles is not None:
+            self._handovers = Handovers(process, self.session, link, checker, handles)
         rng = process.world.random
         self._habit = self._draw(rng) if rng.random() < 0.5 else None
         """The ttl and lock delay of all requests, if they are always the same, which allows local hand-offs."""
-        self._linger = rng.choice((0.0, 0.0, 0.2, 1.0))
+        self._linger = rng.choice((0.0, 0.0, 0.2, 1.0)) if lingers else 0.0
         """The linger time of its mutexes, in seconds."""
         self._fair_after = rng.choice(BOUNDS) if barging else 0
         """For how long its requests for mutexes may be passed, in microseconds."""
@@ -142,6 +151,8 @@ class Client:
                 await self.cells.round(rng)
             elif self._multi_acquire and rng.random() < MULTI_ACQUIRE_SHARE:
                 await self._multi_acquire_round(rng)
+            elif self._handles is not None and self._handles.passed_on and rng.random() < ADOPTING:
+                await self._adoption_round(rng)
             else:
                 await self._round(rng)
 
@@ -151,11 +162,12 @@ class Client:
         ttl, lock_delay = self._habit or self._draw(rng)
         max_hold = rng.choice((NEVER, NEVER, NEVER, 1.5))
         timeout = rng.choice((None, None, None, 0.0, 0.1, 0.5, 2.0))
-        specs = [LockSpec(name, ttl, lock_delay) for name in names]
+        specs = [LockSpec(name, ttl, lock_delay, title=name) for name in names]
         believed: list[Believed] = []
+        joined = self.world.time
         for lease in await self._acquire_all(specs, timeout, max_hold, rng):
             believed.append(Believed(self.process, lease, 1, 1, self.process.clock() + max_hold))
-            self._checker.entered(believed[-1])
+            self._checker.entered(believed[-1], joined)
         if believed:
             await self._use(rng.choice(believed), rng)
         for each in believed:
@@ -176,7 +188,7 @@ class Client:
             self._checker.trace(self.process.name, f"{task.note} ended with {error!r}")
             result = None
         lease = result if isinstance(result, list) else []
-        for request_id in sorted(set(task.note.split()) - {each.request_id for each in lease}):
+        for request_id in sorted(set(task.note.split()) - {each.grant.request_id for each in lease}):
             self._checker.store.settled(request_id)
             self.process.later(
                 WITHDRAWN_WITHIN, partial(self._check_withdrawn, request_id)
@@ -199,17 +211,45 @@ class Client:
             min_hold = min(ttl, micros(rng.choice((0.2, 1.0))))
         fair_after = self._fair_after if kind.capacity == 1 else 0
         sizes = (weight, kind.capacity)
-        spec = LockSpec(kind.name, ttl, lock_delay, max_hold, *sizes, min_hold, linger=linger, fair_after=fair_after)
+        spec = LockSpec(
+            kind.name,
+            ttl,
+            lock_delay,
+            max_hold,
+            *sizes,
+            min_hold,
+            title=kind.name,
+            linger=linger,
+            fair_after=fair_after,
+        )
         timeout = rng.choice((None, None, None, 0.0, 0.1, 0.5, 2.0))
+        joined = self.world.time
         lease = await self._acquire(spec, timeout, rng)
         if lease is not None:
             ends_at = self.process.clock() + max_hold
             believed = Believed(self.process, lease, weight, kind.capacity, ends_at)
-            self._checker.entered(believed)
+            self._checker.entered(believed, joined)
             if spec.min_hold:
-                self._checker.store.holds_at_least(lease.name, lease.request_id, seconds(spec.min_hold))
+                self._checker.store.holds_at_least(lease.grant.name, lease.grant.request_id, seconds(spec.min_hold))
             await self._use(believed, rng)
-            await self._release(believed)
+            await self._leave(believed, rng)
+
+    async def _adoption_round(self, rng: random.Random) -> None:
+        """Adopt a lease that another client has detached, or this one, and go on with it."""
+        joined = self.world.time
+        believed = None if self._handovers is None else await self._handovers.adopt(rng)
+        if believed is not None:
+            self._checker.entered(believed, joined)
+            await self._use(believed, rng)
+            await self._leave(believed, rng)
+
+    async def _leave(self, believed: Believed, rng: random.Random) -> None:
+        """Detach a lease that can be handed over, or release it."""
+        lease, handovers = believed.lease, self._handovers
+        able = believed.weight == lease.grant.request.weight and not lease.grant.free_at and lease.ends_at == NEVER
+        if handovers is not None and able and rng.random() < DETACHED and await handovers.detach(believed, rng):
+            return
+        await self._release(believed)
 
     def _draw(self, rng: random.Random) -> tuple[int, int]:
         ttl, lock_delay = rng.choice(self._ttls), rng.choice((0.0, 0.0, 0.0, 0.2))
@@ -245,10 +285,12 @@ class Client:
         if believed.weight < believed.capacity:
             await self._runtime.sleep(hold)
             return
-        resource = self._checker.resources.setdefault(lease.name, Resource())
+        resource = self._checker.resources.setdefault(lease.grant.name, Resource())
         value = await self._send(lambda: resource.read(lease.token))
         if value is None:
-            self._checker.trace(self.process.name, f"{lease.name}: token {lease.token} is refused by the resource")
+            self._checker.trace(
+                self.process.name, f"{lease.grant.name}: token {lease.token} is refused by the resource"
+            )
             return
         await self._runtime.sleep(hold)
         if rng.random() < 0.1:
@@ -264,7 +306,7 @@ class Client:
         try:
             await self.session.adjust(believed.lease, weight=1)
         except (LeaseLost, StoreError) as error:
-            self._checker.trace(self.process.name, f"{believed.lease.request_id} is not adjusted: {error}")
+            self._checker.trace(self.process.name, f"{believed.lease.grant.request_id} is not adjusted: {error}")
         await self._runtime.sleep(rng.expovariate(4.0))
 
     async def _extend(self, lease: CoreLease, rng: random.Random) -> None:
@@ -276,11 +318,11 @@ class Client:
             try:
                 await self.session.extend(lease, ttl)
             except UsageError as error:
-                self._checker.trace(self.process.name, f"{lease.request_id} is not extended so far: {error}")
+                self._checker.trace(self.process.name, f"{lease.grant.request_id} is not extended so far: {error}")
                 self.link.happened["extension refused"] += 1
                 await self.session.extend(lease, longest)
         except (LeaseLost, StoreError) as error:
-            self._checker.trace(self.process.name, f"{lease.request_id} is not extended: {error}")
+            self._checker.trace(self.process.name, f"{lease.grant.request_id} is not extended: {error}")
         if ttl > longest:
             await self._runtime.sleep(rng.uniform(0.0, ttl))
 
@@ -301,4 +343,4 @@ class Client:
         believed.ends_at = NEVER  # the holder has released the lease in time
         outcome = await self.session.release(lease)
         if self._checker.healthy and not outcome.kept and not was_lost:
-            self._checker.broken(Invariant.KEPT, f"{lease.request_id} releases {lease.name}: {outcome}")
+            self._checker.broken(Invariant.KEPT, f"{lease.grant.request_id} releases {lease.grant.name}: {outcome}")

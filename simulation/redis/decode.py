@@ -79,7 +79,7 @@ def state_of(keys: Keyspace, name: str) -> NameState:
 
 
 def _usual(packed: bytes) -> tuple[Any, ...]:
-    """Read the state of a name in the usual form; see read_state.lua."""
+    """Read the state of a name in the usual form; see read_state in start.lua."""
     _form, told, _queued, *numbers = HEAD.unpack_from(packed)
     counter, used, _expires, _last, _slowest, granted, ends, ttl, _tomb = (int(number) for number in numbers)
     texts, at = list[str](), HEAD.size

@@ -5,6 +5,7 @@ from typing import Any
 
 from simulation.redis.server import Server
 from tenure.contracts.runtime import Event, Runtime
+from tenure.stores.redis.deployment import Rules
 from tenure.stores.redis.links.link import (
     PackedCall,
     RedisAddress,
@@ -14,9 +15,8 @@ from tenure.stores.redis.links.link import (
     ReplyError,
     Word,
 )
-from tenure.stores.redis.lua.scripts import Script
-from tenure.stores.redis.servers.deployment import Rules
-from tenure.stores.redis.servers.topology import OneServer, OpenLink, Topology
+from tenure.stores.redis.scripts import Script
+from tenure.stores.redis.topology import OneServer, OpenLink, Topology
 
 Words = tuple[Word, ...]
 
@@ -59,6 +59,13 @@ class DirectLink:
         server = self._connect()
         keys, args = template.words(request_id, numbers)
         return self._value(server, template.script, keys, (*args, *template.last_words(self._identity)))
+
+    def send_request(self, template: PackedCall, request_id: bytes, numbers: bytes, until: float, told: object) -> bool:  # noqa: ARG002
+        """Send nothing later: replies come at once."""
+        return False
+
+    def collect(self) -> None:
+        """Do nothing: no reply is owed."""
 
     async def run_replicated(self, script: Script, keys: Words, args: Words, until: float, replicas: int) -> RedisReply:
         """Run a script, and claim that all replicas have its writes."""

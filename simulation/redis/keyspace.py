@@ -231,7 +231,9 @@ class Keyspace:
         self._zrem(key, member)
         return member, b"%.17g" % score
 
-    def _zrange(self, key: bytes, first: bytes, last: bytes) -> Reply:
+    def _zrange(self, key: bytes, first: bytes, last: bytes, *how: bytes) -> Reply:
+        if how:
+            return self._zrange_by_score(key, first, last, *how)
         start, stop = _integer(first), _integer(last)
         members = self._zset(key)
         if members is None:
@@ -240,6 +242,17 @@ class Keyspace:
         start = max(0, start + size if start < 0 else start)
         stop = stop + size if stop < 0 else stop
         return tuple(member for _, member in members.order[start : stop + 1])
+
+    def _zrange_by_score(self, key: bytes, after: bytes, last: bytes, by: bytes, *limit: bytes) -> Reply:
+        if by != b"BYSCORE" or after[:1] != b"(" or (limit and (limit[0], limit[3:]) != (b"LIMIT", (b"WITHSCORES",))):
+            raise TypeError
+        low, high = _float(after[1:]), _float(last)
+        members = self._zset(key)
+        found = [] if members is None else [each for each in members.order if low < each[0] <= high]
+        if not limit:
+            return tuple(member for _, member in found)
+        skipped, most = map(_integer, limit[1:3])
+        return tuple(word for score, member in found[skipped : skipped + most] for word in (member, b"%.17g" % score))
 
     def _zrank(self, key: bytes, member: bytes) -> Reply:
         members = self._zset(key)

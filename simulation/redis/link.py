@@ -10,7 +10,7 @@ from tenure.contracts.runtime import Event
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.runtimes.simulated import SimRuntime
 from tenure.stores.redis.links.link import PackedCall, RedisHearing, RedisReply, ReplyError, Word
-from tenure.stores.redis.lua.scripts import Script
+from tenure.stores.redis.scripts import Script
 
 T = TypeVar("T")
 Words = tuple[Word, ...]
@@ -81,6 +81,23 @@ class SimulatedRedisLink:
         keys, args = template.words(request_id, numbers)
         args = (*args, *template.last_words(server.identity()))
         return (await self._run(server, template.script, keys, args, until)).value
+
+    def send_request(
+        self, template: PackedCall, request_id: bytes, numbers: bytes, until: float, told: Callable[[Any], None]
+    ) -> bool:
+        """Run the script of a template beside the caller; `told` gets its value, or the error."""
+
+        async def run() -> None:
+            try:
+                told(await self.run_request(template, request_id, numbers, until))
+            except (ReplyError, StoreError):
+                told(None)
+
+        self._runtime.spawn(run, "release sent")
+        return True
+
+    def collect(self) -> None:
+        """Do nothing: tasks take all replies."""
 
     async def run_replicated(self, script: Script, keys: Words, args: Words, until: float, replicas: int) -> RedisReply:
         """Run a script, and wait until replicas have its writes."""

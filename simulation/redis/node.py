@@ -20,9 +20,9 @@ from tenure.contracts.deadlines import NEVER
 from tenure.contracts.messages import ReleaseRequest, RenewRequest
 from tenure.errors import StoreError
 from tenure.runtimes.simulated import EPOCH, Process, SimRuntime, World
+from tenure.stores.redis.deployment import NO_GUARD, STRICT, Rules
 from tenure.stores.redis.links.link import RedisAddress
 from tenure.stores.redis.names import NODE, name_of, state_key
-from tenure.stores.redis.servers.deployment import NO_GUARD, STRICT, Rules
 from tenure.stores.redis.store import RedisStore
 from tenure.table.state import NameState
 

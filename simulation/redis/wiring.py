@@ -10,8 +10,8 @@ from tenure.contracts.runtime import Runtime
 from tenure.runtimes.simulated import SimRuntime
 from tenure.stores.redis.links.link import RedisAddress, RedisHearing, RedisLink, ReplyError, Word
 from tenure.stores.redis.names import NODE
-from tenure.stores.redis.servers.topology import OneServer, OpenLink, Sentinels, Topology
 from tenure.stores.redis.store import RedisStore
+from tenure.stores.redis.topology import OneServer, OpenLink, Sentinels, Topology
 
 SENTINEL = RedisAddress("sentinel", 26379)
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 from simulation.sql.server import SqlRules, SqlServer
 from tenure.contracts.cells import Cell
 from tenure.contracts.deadlines import seconds
-from tenure.contracts.messages import AcquireRequest, Notification, Queued, RenewRequest
+from tenure.contracts.messages import AcquireRequest, NotGranted, Notification, Queued, RenewRequest, WithdrawRequest
 from tenure.contracts.store import Capabilities
 from tenure.stores.sql.database import SqlSnapshot, SqlWrite
 from tenure.stores.tabled import RETENTION
@@ -29,6 +29,7 @@ def capabilities_of(rules: SqlRules) -> Capabilities:
         multi_acquire=True,
         barging=True,
         cells=True,
+        hands_over=True,
     )
 
 
@@ -61,6 +62,10 @@ class DirectSqlDatabase:
         """Renew the leases in plain rows that last."""
         return await self._call(lambda server: server.renew(renewals), until)
 
+    async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted | None:
+        """Remove a waiter from the queue of a lease that lasts."""
+        return await self._call(lambda server: server.withdraw(withdraw, self._rules), until)
+
     async def read(self, names: Sequence[str], until: float) -> SqlSnapshot:
         """Return a snapshot of the rows of some names."""
         return await self._call(lambda server: server.read(names, self._rules), until)
@@ -83,11 +88,11 @@ class DirectSqlDatabase:
 
     async def read_cell(self, name: str, until: float) -> Cell:
         """Return a cell."""
-        return await self._call(lambda server: server.read_cell(name), until)
+        return await self._call(lambda server: server.read_cell(name, self._rules), until)
 
     async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:  # noqa: ARG002 - kept for ever
         """Write a cell if it has this version."""
-        return await self._call(lambda server: server.write_cell(name, value, version), until)
+        return await self._call(lambda server: server.write_cell(name, value, version, self._rules), until)
 
     async def sweep_cells(self, after: str, until: float) -> str:  # noqa: ARG002 - kept for ever
         """Remove nothing."""

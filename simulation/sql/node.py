@@ -30,6 +30,8 @@ SKEW = 0.02
 class SqlNode(Node):
     """The primary, and the data of its standby."""
 
+    steps_at_clients = True
+
     def __init__(self, world: World, watcher: StepWatcher, rules: SqlRules, *, rate: float, lag: float) -> None:
         """Start empty. `lag` is how many seconds the standby is behind; 0: there is no standby."""
         super().__init__(world, rate, 0.0)

@@ -8,12 +8,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tenure.contracts.cells import Cell
-from tenure.contracts.messages import AcquireRequest, Notification, NotificationKind, Queued, RenewRequest
+from tenure.contracts.messages import (
+    AcquireRequest,
+    NotGranted,
+    Notification,
+    NotificationKind,
+    Queued,
+    RenewRequest,
+    WithdrawRequest,
+)
 from tenure.stores import table_codec
-from tenure.stores.sql.database import SqlSnapshot, SqlWrite
-from tenure.stores.sql.rows import SqlRow, heads_of, pack_holder
+from tenure.stores.sql.database import SqlSnapshot, SqlWrite, join_version
+from tenure.stores.sql.rows import SqlRow, heads_of, owner_in, pack_holder
 from tenure.table.state import Queue, Waiter
-from tenure.table.times import LATEST, MARGIN, PROPOSAL_BOUND, RETRY, retry_in, silence_factor
+from tenure.table.times import RETRY, TOMBSTONE, must_be_told, next_token, retry_in, silence_factor
 
 NEW_FOR = 60_000_000
 """For how long after it was not found a row may be made, in microseconds."""
@@ -52,12 +60,11 @@ class SqlData:
     rows: dict[str, SqlRow] = field(default_factory=dict[str, SqlRow])
     meta: SqlMeta = field(default_factory=SqlMeta)
     cells: dict[str, tuple[bytes, int]] = field(default_factory=dict[str, tuple[bytes, int]])
-    """By name: the value, and the version."""
-    cell_writes: int = 0
+    """By name: the value, and the version. A removed cell stays, without a value."""
 
     def copy(self) -> "SqlData":
         """Return a copy, which later changes leave as it is."""
-        return SqlData(dict(self.rows), replace(self.meta), dict(self.cells), self.cell_writes)
+        return SqlData(dict(self.rows), replace(self.meta), dict(self.cells))
 
 
 class SqlServer:
@@ -99,7 +106,7 @@ class SqlServer:
             and not self.is_new(rules)
             and meta.quarantined_until <= now
         ):
-            token = _last_token(request, max(row.counter + 1, meta.floor + 1), now)
+            token = next_token(max(row.counter, meta.floor), request.proposal, now) + request.span - 1
             self._store(
                 row,
                 now,
@@ -121,10 +128,16 @@ class SqlServer:
         return (
             (row.plain or row.waiting > 0)
             and row.request_id not in {"", request.request_id}
-            and now < row.expires_at <= now + row.ttl
-            and row.used_at <= now
             and row.last_released != request.request_id
             and request.request_id not in row.tombstones
+            and self._lasts(row, rules, now)
+        )
+
+    def _lasts(self, row: SqlRow, rules: SqlRules, now: int) -> bool:
+        """Tell whether the lease of a row lasts, and neither the clock nor the server is another one."""
+        return (
+            now < row.expires_at <= now + row.ttl
+            and row.used_at <= now
             and not self.is_new(rules)
             and self.data.meta.quarantined_until <= now
         )
@@ -181,19 +194,12 @@ class SqlServer:
 
     def _may_hand_over(self, row: SqlRow, first: Waiter, rules: SqlRules, now: int) -> bool:
         """Tell whether the first waiter is alive, and nothing else has to be done."""
-        return (
-            now < row.expires_at <= now + row.ttl
-            and row.used_at <= now
-            and first.fresh_until >= now
-            and first.request.channel in self.channels
-            and not self.is_new(rules)
-            and self.data.meta.quarantined_until <= now
-        )
+        return self._lasts(row, rules, now) and first.fresh_until >= now and first.request.channel in self.channels
 
     def _hand_over(self, row: SqlRow, queue: Queue, now: int) -> None:
         request = queue[0].request
         queue.drop(request.request_id)
-        token = _last_token(request, row.counter + 1, now)
+        token = next_token(row.counter, request.proposal, now) + request.span - 1
         self._store_queue(
             row,
             now,
@@ -205,12 +211,36 @@ class SqlServer:
         self._changed([row.name], now, frozenset((request.request_id,)))
         kind, contended = NotificationKind.GRANTED, bool(queue)
         self._tell(Notification(request.channel, kind, request.request_id, token, contended=contended))
-        if queue:
-            other = queue[0]
-            retries_by = other.fresh_until - other.request.waiter_ttl + 2 * other.request.interval
-            if now + request.ttl < retries_by + MARGIN:
-                after = max(request.ttl, RETRY)
-                self._tell(Notification(other.request.channel, NotificationKind.HEAD, queue.head, after=after))
+        self._tell_head(queue, now, now + request.ttl)
+
+    def _tell_head(self, queue: Queue, now: int, expires_at: int) -> None:
+        """Tell a new head when to ask, unless it asks again anyway before the lease ends."""
+        if queue and must_be_told(queue[0].request, queue[0].fresh_until, expires_at):
+            channel, after = queue[0].request.channel, max(expires_at - now, RETRY)
+            self._tell(Notification(channel, NotificationKind.HEAD, queue.head, after=after))
+
+    def withdraw(self, withdraw: WithdrawRequest, rules: SqlRules) -> NotGranted | None:
+        """Remove a waiter from the queue of a lease that lasts; None if a step has to do that."""
+        name, request_id = withdraw.name, withdraw.request_id
+        now, row = self._clock(), self.data.rows.get(name)
+        if row is None or not row.waiting or row.request_id == request_id or not self._lasts(row, rules, now):
+            return None
+        queue = table_codec.load_queue(name, row.queue)
+        if queue.find(request_id) is None:
+            return None
+        place = queue.place(request_id)
+        queue.drop(request_id)
+        idle_after = max(row.expires_at + row.lock_delay, *(waiter.fresh_until for waiter in queue), 0)
+        tombstones: dict[str, int] = json.loads(row.tombstones or "{}")
+        if withdraw.unsure:
+            tombstones = {each: end for each, end in tombstones.items() if end > now and each != request_id}
+            tombstones[request_id] = now + TOMBSTONE
+        kept = json.dumps(tombstones) if tombstones else ""
+        self._store_queue(row, now, queue, idle_after=idle_after, tombstones=kept)
+        self._changed([name], now, frozenset())
+        if place == 0:
+            self._tell_head(queue, now, row.expires_at)
+        return NotGranted((owner_in(row.holder),), place)
 
     def _store_queue(self, row: SqlRow, now: int, queue: Queue, **changes: object) -> None:
         self._store(
@@ -219,7 +249,6 @@ class SqlServer:
             plain=not queue,
             queue=table_codec.dump_queue(queue) if queue else "",
             waiting=len(queue),
-            heads=heads_of(queue),
             used_at=now,
             **changes,
         )
@@ -231,7 +260,7 @@ class SqlServer:
             row = self.data.rows.get(each.name)
             if (
                 row is not None
-                and row.plain
+                and (row.plain or (row.waiting > 0 and row.used_at <= now))
                 and row.request_id == each.request_id
                 and row.counter == each.token
                 and row.expires_at > now
@@ -243,8 +272,9 @@ class SqlServer:
                     ttl=max(row.ttl, each.ttl),
                     expires_at=expires_at,
                     used_at=max(row.used_at, now),
-                    idle_after=expires_at + row.lock_delay,
+                    idle_after=max(row.idle_after if row.waiting else 0, expires_at + row.lock_delay),
                 )
+                each.contended = row.waiting > 0
                 self._changed([each.name], now, frozenset())
                 renewed.append(each.request_id)
         return frozenset(renewed)
@@ -261,7 +291,7 @@ class SqlServer:
             meta.quarantined_until = longest
         meta.quarantined_until = min(meta.quarantined_until, longest)  # the clock may have stepped back
         found = [rows.get(name) or SqlRow(name) for name in names]
-        heads = [channel for row in found for channel in row.heads.split()]
+        heads = [channel for row in found for channel in (row.heads or _heads_in(row)).split()]
         silent = frozenset(channel for channel in heads if channel not in self.channels)
         until = meta.quarantined_until if rules.guarded else 0
         return SqlSnapshot(now, found, meta.floor, silent, meta.quarantined_since, until)
@@ -325,19 +355,20 @@ class SqlServer:
             meta.floor = max(meta.floor, rows.pop(name).counter)
         return looked_at[-1] if len(looked_at) == most else ""
 
-    def read_cell(self, name: str) -> Cell:
-        """Return a cell."""
-        return Cell(*self.data.cells.get(name, (b"", 0)), self._clock())
+    def read_cell(self, name: str, rules: SqlRules) -> Cell:
+        """Return a cell. Begin a quarantine if this server may have forgotten grants."""
+        since = self.read([], rules).quarantined_since
+        value, version = self.data.cells.get(name, (b"", 0))
+        return Cell(value, join_version(since, version) if value else 0, self._clock())
 
-    def write_cell(self, name: str, value: bytes, version: int) -> Cell:
-        """Write a cell if it has this version."""
-        if self.read_cell(name).version != version:
-            return self.read_cell(name)
-        self.data.cells.pop(name, None)
-        if value:
-            self.data.cell_writes += 1
-            self.data.cells[name] = value, self.data.cell_writes
-        return replace(self.read_cell(name), written=True)
+    def write_cell(self, name: str, value: bytes, version: int, rules: SqlRules) -> Cell:
+        """Write a cell if it has this version, and no quarantine has begun since it was read."""
+        if self.read_cell(name, rules).version != version:
+            return self.read_cell(name, rules)
+        _, before = self.data.cells.get(name, (b"", 0))
+        if value or before:
+            self.data.cells[name] = value, max(before + 1, self._clock())
+        return replace(self.read_cell(name, rules), written=True)
 
     def end_quarantine(self, rules: SqlRules) -> float:
         """End the quarantine at once; return for how many seconds it would still have lasted."""
@@ -345,12 +376,6 @@ class SqlServer:
         until = self.data.meta.quarantined_until
         self.data.meta.quarantined_until = min(until, now)
         return max(0, until - now) / 1e6
-
-
-def _last_token(request: AcquireRequest, least: int, now: int) -> int:
-    """Return the last token of a grant, whose first token is no smaller than `least`."""
-    proposal = min(request.proposal, min(now, LATEST) + PROPOSAL_BOUND)
-    return max(least, now if now <= LATEST else 0, proposal) + request.span - 1
 
 
 def _lease(request: AcquireRequest, token: int, now: int) -> dict[str, object]:
@@ -364,3 +389,8 @@ def _lease(request: AcquireRequest, token: int, now: int) -> dict[str, object]:
         "granted_at": now,
         "expires_at": now + request.ttl,
     }
+
+
+def _heads_in(row: SqlRow) -> str:
+    """Return the channels of the clients that wait first in a row whose waiters are kept apart."""
+    return heads_of(table_codec.load_queue(row.name, row.queue)) if row.queue else ""

@@ -7,10 +7,11 @@ from urllib.parse import quote
 import pytest
 
 from tenure.contracts.store import StoreSource
-from tenure.stores.redis.servers.deployment import Rules
+from tenure.stores.redis.beside_redis_py import capabilities_beside
+from tenure.stores.redis.deployment import Rules
 from tenure.stores.redis.store import capabilities_of
 from tenure.stores.urls import store_source
-from tenure_testing.conformance import StoreConformance
+from tenure_testing.conformance import CHECKS, StoreConformance
 from tests.conformance.transport import TRANSPORT
 from tests.redis.servers import PASSWORD, USER, ValkeyServer, assert_mortal, documented_user, tidy
 from tests.servers import RedisServer, RedisTlsServer, wait_until
@@ -39,6 +40,19 @@ class TestServer(StoreConformance):
     def source(self, redis_server: RedisServer) -> StoreSource:
         """Reach it by TCP."""
         return store_source(redis_server.url)
+
+
+class TestBesideRedisPy(StoreConformance):
+    """`?also=redis-py`."""
+
+    capabilities = capabilities_beside(capabilities_of(Rules()))
+    checks = tuple(each for each in CHECKS if each.name != "release_grants_the_first_waiter")
+    """All but the one that renews by a push alone, which has no key yet: a client confirms it first."""
+
+    @pytest.fixture
+    def source(self, redis_server: RedisServer) -> StoreSource:
+        """Reach it by TCP."""
+        return store_source(f"{redis_server.url}?also=redis-py")
 
 
 class TestTls(OtherWay):

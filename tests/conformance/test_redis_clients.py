@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tenure.contracts.store import StoreSource
-from tenure.stores.redis.servers.deployment import Rules
+from tenure.stores.redis.deployment import Rules
 from tenure.stores.redis.store import capabilities_of
 from tenure.stores.urls import store_source
 from tenure_testing.conformance import StoreConformance

@@ -6,13 +6,13 @@ import sys
 PROCESS = """
 import sys, time, tenure
 url, seconds = sys.argv[1], float(sys.argv[2])
-with tenure.Client(url, namespace="fair") as client:
+with tenure.Client(url, namespace="fair", advice=False) as client:
     client.names()
     print("ready", flush=True)
     sys.stdin.readline()
     count, end = 0, time.monotonic() + seconds
     while time.monotonic() < end:
-        with client.lock("hot", ttl=60, timeout=60):
+        with client.lock("hot", ttl=30, timeout=60):
             time.sleep(0.002)
             count += 1
     print(count, flush=True)

@@ -16,10 +16,12 @@ class Metronome:
 
     def __init__(self) -> None:
         self._late: list[tuple[float, float]] = []
+        self._begin = 0.0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="metronome")
 
     def __enter__(self) -> Self:
+        self._begin = steady()  # not in the thread: it may not run before the first stall
         self._thread.start()
         return self
 
@@ -28,7 +30,7 @@ class Metronome:
         self._thread.join()
 
     def _run(self) -> None:
-        before = steady()
+        before = self._begin
         while not self._over.wait(TICK):
             now = steady()
             if now - before > TICK + LATE:

@@ -21,7 +21,7 @@ ROUNDS = int(os.environ.get("TENURE_ROUNDS", "10000"))
 RIDE_OUT = 30.0
 """For how long clients repeat requests, in seconds: only a failure uses it up."""
 
-TTL = 60.0
+TTL = 30.0
 """The ttl of the leases, in seconds. Whoever waits for a lease that nobody releases waits for as long.
 
 It is so long that a release can be repeated several times before the lease ends.

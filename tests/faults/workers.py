@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from tenure import AsyncClient, AsyncLease, Client, LeaseLost, LockTimeout, StaleTokenError, StoreError
 from tenure.core.lease import EXPIRED
 from tenure.runtimes.clocks import steady
-from tenure.runtimes.threads import drive
+from tenure.runtimes.threads import complete
 from tenure_testing.conformance.adapter import Adapter, adapt
 from tests.faults.children import API_FORMS, Children
 from tests.faults.resource import SharedNumbers
@@ -203,7 +203,7 @@ class Shift:
     def block(self) -> None:
         """Run the workers in threads."""
         with Client(self.task.url) as client:
-            threads = [threading.Thread(target=drive, args=(each.work(),)) for each in self._hire(adapt(client))]
+            threads = [threading.Thread(target=complete, args=(each.work(),)) for each in self._hire(adapt(client))]
             for thread in threads:
                 thread.start()
             for thread in threads:

@@ -37,9 +37,9 @@ class Program:
             return await work(*args, **options)
         return await asyncio.to_thread(work, *args, **options)
 
-    async def acquire(self, name: str, timeout: float | None, delay: float = 0) -> int:
-        """Acquire a lock, and return its token."""
-        lock = self.client.lock(name, ttl=30, timeout=timeout, lock_delay=delay)
+    async def acquire(self, name: str, timeout: float | None, delay: float = 0, renewals: int = 1) -> int:
+        """Acquire a lock, whose lease is not renewed if there are to be 0 renewals, and return its token."""
+        lock = self.client.lock(name, ttl=30, timeout=timeout, lock_delay=delay, renew=renewals > 0)
         lease = self.leases[name] = await self.call(lock.acquire)
         return int(lease.token)
 

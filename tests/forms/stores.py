@@ -189,7 +189,7 @@ class KeptInPostgres(Kept):
 
     def plant(self, name: str) -> None:
         """Write a row, which looks old."""
-        self._execute(ROW.format(name=name, false="false", more=", '', 0"))
+        self._execute(ROW.format(name=name, false="false", more=", 0, 0"))
 
     def dump(self) -> list[object]:
         """Return all rows."""

@@ -56,8 +56,8 @@ MUTANTS = {
     ),
     "what is introduced is written at once": Mutant(
         "contracts/forms.py",
-        'return f"form {WRITES} {READ_SINCE[WRITES]} "',
-        'return f"form {READS} {READ_SINCE[READS]} "',
+        '{WRITES} {READ_SINCE[WRITES]} "',
+        '{READS} {READ_SINCE[READS]} "',
         scenes.rolling_deploy,
     ),
     "a cell is not looked at": Mutant(
@@ -76,7 +76,7 @@ MUTANTS = {
         "stores/table_codec.py", "        forms.check(text, ", "        (lambda *_: None)(text, ", scenes.later_value
     ),
     "a script grants whatever the marker says": Mutant(
-        "stores/redis/lua/may_grant.lua",
+        "stores/redis/lua/start.lua",
         "string.sub(marker, 1, #MARK) == MARK",
         "string.sub(marker, 1, 5) == 'form '",
         scenes.later_number,
@@ -96,7 +96,7 @@ MUTANTS = {
         "stores/redis/lua/state.lua", " or kept and form < WRITES", "", scenes.rolling_deploy, "redis"
     ),
     "a state of a later form is taken for none": Mutant(
-        "stores/redis/lua/read_state.lua",
+        "stores/redis/lua/start.lua",
         "elseif packed then",
         "elseif packed and string.sub(packed, 1, 5) ~= 'form ' then",
         scenes.later_value,

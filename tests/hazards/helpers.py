@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import signal
 import subprocess
 import sys
 import time
@@ -143,7 +144,7 @@ class Script:
     """A Python process that exchanges messages over its standard input and output, a line each."""
 
     def __init__(self, code: str, *arguments: str) -> None:
-        command = [sys.executable, "-W", "error", "-c", code, *arguments]
+        command = [sys.executable, "-X", "faulthandler", "-W", "error", "-c", code, *arguments]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -160,13 +161,16 @@ class Script:
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
 
-    def send(self, signal: int) -> None:
+    def send(self, number: int) -> None:
         """Send a signal to this process alone."""
-        self._process.send_signal(signal)
+        self._process.send_signal(number)
 
     def end(self, within: float = TEST_TIMEOUT) -> tuple[str, str]:
-        """Wait for the end of the process; return the rest of its output."""
+        """Wait for the end of the process; return the rest of its output, with the stacks of one that did not end."""
         try:
+            return self._process.communicate(timeout=within)
+        except subprocess.TimeoutExpired:
+            self.send(signal.SIGABRT)
             return self._process.communicate(timeout=within)
         finally:
             self.kill()

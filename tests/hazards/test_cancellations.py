@@ -35,28 +35,28 @@ Work = Callable[[AsyncClient, AsyncClient, str], Coroutine[Any, Any, object]]
 
 async def lock(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
     """Acquire a lock and release it."""
-    await (await ours.lock(name, TTL).acquire()).release()
+    await (await ours.lock(name, ttl=TTL).acquire()).release()
 
 
 async def with_lock(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
     """Acquire it by `async with`, and extend it."""
-    async with ours.lock(name, TTL, 1) as lease:
+    async with ours.lock(name, ttl=TTL, timeout=1) as lease:
         await lease.extend(TTL)
 
 
 async def try_lock(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
     """Try to acquire it once."""
-    lease = await ours.lock(name, TTL).try_acquire()
+    lease = await ours.lock(name, ttl=TTL).try_acquire()
     assert lease is not None
     await lease.release()
 
 
 async def wait(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
     """Wait for another client, which releases it."""
-    lease = await theirs.lock(name, TTL).acquire()
+    lease = await theirs.lock(name, ttl=TTL).acquire()
     other = asyncio.create_task(_let_go(lease.release, 10 * TRAVELS))
     try:
-        async with ours.lock(name, TTL):
+        async with ours.lock(name, ttl=TTL):
             pass
     finally:
         await asyncio.shield(other)
@@ -64,12 +64,12 @@ async def wait(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
 
 async def wait_in_line(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
     """Wait for another task of the same client, which hands it off."""
-    lease = await theirs.lock(name, TTL).acquire()
+    lease = await theirs.lock(name, ttl=TTL).acquire()
     other = asyncio.create_task(_let_go(lease.release, 10 * TRAVELS))
     before = asyncio.create_task(_hold(ours, name))
     try:
         await asyncio.sleep(5 * TRAVELS)
-        async with ours.lock(name, TTL):
+        async with ours.lock(name, ttl=TTL):
             pass
     finally:
         await asyncio.shield(asyncio.gather(other, before))
@@ -77,41 +77,41 @@ async def wait_in_line(ours: AsyncClient, theirs: AsyncClient, name: str) -> Non
 
 async def give_up(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
     """Wait for a lease that is not granted in time."""
-    async with theirs.lock(f"{name} of others", TTL):
+    async with theirs.lock(f"{name} of others", ttl=TTL):
         with pytest.raises(LockTimeout):
-            await ours.lock(f"{name} of others", TTL).acquire(timeout=20 * TRAVELS)
+            await ours.lock(f"{name} of others", ttl=TTL).acquire(timeout=20 * TRAVELS)
 
 
 async def semaphore(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
     """Acquire all permits."""
-    async with ours.semaphore(name, 3, TTL).acquire(weight=3):
+    async with ours.semaphore(name, 3, ttl=TTL).acquire(weight=3):
         pass
 
 
 async def write(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
     """Read, and then write."""
-    async with ours.rwlock(name, TTL).read():
+    async with ours.rwlock(name, ttl=TTL).read():
         pass
-    async with ours.rwlock(name, TTL).write() as lease:
+    async with ours.rwlock(name, ttl=TTL).write() as lease:
         await lease.downgrade()
 
 
 async def multilock(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
     """Acquire several names."""
-    async with ours.multilock([name, f"{name}'"], TTL, 1):
+    async with ours.multilock([name, f"{name}'"], ttl=TTL, timeout=1):
         pass
 
 
 async def reentrant(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
     """Acquire it twice."""
-    again = ours.lock(name, TTL, 1, reentrant=True)
+    again = ours.lock(name, ttl=TTL, timeout=1, reentrant=True)
     async with again, again:
         pass
 
 
 async def linger(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
     """Acquire it, let it linger, and reacquire it."""
-    lingering = ours.lock(name, TTL, 1, linger=TTL)
+    lingering = ours.lock(name, ttl=TTL, timeout=1, linger=TTL)
     await (await lingering.acquire()).release()
     async with lingering:
         pass
@@ -119,7 +119,7 @@ async def linger(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
 
 async def election(ours: AsyncClient, theirs: AsyncClient, name: str) -> None:
     """Win an election."""
-    await (await ours.election(name, TTL).campaign("me")).release()
+    await (await ours.election(name, ttl=TTL).campaign("me")).release()
 
 
 WORKS: tuple[Work, ...] = (
@@ -133,7 +133,7 @@ async def _let_go(release: Callable[[], Awaitable[object]], after: float) -> Non
 
 
 async def _hold(client: AsyncClient, name: str) -> None:
-    async with client.lock(name, TTL):
+    async with client.lock(name, ttl=TTL):
         await asyncio.sleep(TRAVELS)
 
 
@@ -168,7 +168,7 @@ def _throwing(work: Coroutine[Any, Any, object], error: BaseException) -> Callab
 
 async def is_free(client: AsyncClient, name: str) -> bool:
     """Tell whether a client gets the name, and the other name that some of the works use."""
-    lease = await client.multilock([name, f"{name}'"], TTL).try_acquire()
+    lease = await client.multilock([name, f"{name}'"], ttl=TTL).try_acquire()
     if lease is None:
         return False
     await lease.release()

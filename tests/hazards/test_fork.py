@@ -267,9 +267,17 @@ def child():
     say(released.release().value)
     say(lingering.try_acquire() is None)
     os._exit(0)
-client.session().mutex.acquire()  # as a thread might just do
+held, let_go = threading.Event(), threading.Event()
+def hold():
+    with client.session().mutex:
+        held.set()
+        let_go.wait(60)
+holder = threading.Thread(target=hold)
+holder.start()
+held.wait(60)
 pid = fork(child)
-client.session().mutex.release()
+let_go.set()
+holder.join()
 say(wait(pid))
 kept.release()
 with lingering as lease: lease.check()

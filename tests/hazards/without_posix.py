@@ -140,7 +140,7 @@ def _show_demo() -> int:
 def refusal_of(action: str) -> str:
     """Return the error of a store that needs a POSIX system."""
     import tenure
-    from tenure.cli.app import run_app
+    from tenure.cli import run_app
     from tenure.stores.urls import store_source
     from tenure_testing.pytest import Sections
 
@@ -164,8 +164,10 @@ def refusal_of(action: str) -> str:
 
 
 if __name__ == "__main__":
-    hide()
     task, *arguments = sys.argv[1:]
+    if task == "import":
+        importlib.import_module("billiard.compat")  # of Celery: it goes by the name of the platform
+    hide()
     if task == "import":
         import_all()
     elif task == "use":

@@ -409,7 +409,8 @@ class Judge:
             assert (kept.token, kept.weight, kept.owner) == (old.token, old.weight, old.owner)
             assert (kept.expires_at, kept.ttl) == (taken.now + release.keep, release.keep), "kept for another time"
             assert (kept.channel, kept.lock_delay, kept.notify_contended) == ("", 0, False)
-        if self.last_released == release.request_id or PLACEHOLDER + release.request_id in taken.live:
+        forgotten = taken.quarantine and release.request_id not in taken.live and taken.after.counter <= release.token
+        if forgotten or self.last_released == release.request_id or PLACEHOLDER + release.request_id in taken.live:
             assert taken.answer is Outcome.RELEASED
         else:
             assert taken.answer is self._fate(taken, release.token)

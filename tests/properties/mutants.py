@@ -21,7 +21,7 @@ from tenure.contracts.messages import (
     WithdrawRequest,
 )
 from tenure.outcome import Outcome
-from tenure.table.state import PLACEHOLDER, Queue
+from tenure.table.state import PLACEHOLDER, REVOKED, Queue
 from tenure.table.step import Step
 from tenure.table.times import RETRY
 
@@ -100,6 +100,17 @@ class TombstonesAreIgnored(Step):
     def acquire(self, request: AcquireRequest) -> Reply:
         self.state.tombstones.clear()
         return super().acquire(request)
+
+
+class RevocationsAreForgotten(Step):
+    """A revocation leaves nothing behind that a repeated release could find."""
+
+    def revoke(self, token: int = 0) -> list[HolderView]:
+        revoked = super().revoke(token)
+        self.state.tombstones = {
+            each: until for each, until in self.state.tombstones.items() if not each.startswith(REVOKED)
+        }
+        return revoked
 
 
 class ExpiredHoldersStay(Step):

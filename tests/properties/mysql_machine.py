@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from simulation.sql.server import SqlRules
 from tenure.contracts.messages import Notification, NotificationKind
-from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.runtimes.threads import ThreadsRuntime, complete
 from tenure.stores import table_codec
 from tenure.stores.mysql import database, schema, statements
 from tenure.stores.mysql.database import MySqlDatabase
@@ -124,7 +124,7 @@ class MySqlMachine(SqlMachine):
         store = self.clients[0].store
         assert isinstance(store, SqlStore)
         after = ""
-        while after := drive(store._database.sweep(after, self.clients[0].until())):
+        while after := complete(store._database.sweep(after, self.clients[0].until())):
             pass
 
     def settle(self) -> None:

@@ -71,6 +71,7 @@ class PostgresMachine(SqlMachine):
         """Empty the tables."""
         self.shows = 0
         self.tables.execute("DELETE FROM @names")
+        self.tables.execute("DELETE FROM @waiters")
         self.tables.execute("UPDATE @clock SET timeline = '1', started = 1")
         self.tables.execute(
             "UPDATE @meta SET floor = 0, timeline = '1', started = 1, longest_ttl = 0, quarantined_since = 0, "
@@ -111,7 +112,11 @@ class PostgresMachine(SqlMachine):
             looked_at = after != ""
 
     def settle(self) -> None:
-        """Send a last notification to each client, and have it take all until that one comes."""
+        """Send a last notification to each client, and have it take all until that one comes. Count the waiters."""
+        ((counted, there),) = self.tables.execute(
+            "SELECT (SELECT coalesce(sum(waiting), 0) FROM @names), (SELECT count(*) FROM @waiters)"
+        )
+        assert counted == there, "rows of waiters are left over, or missing"
         channels = [client.channel for client in self.clients]
         mark = Notification("", NotificationKind.GAP, uuid4().hex)
         text = table_codec.dump_notification(mark).decode()

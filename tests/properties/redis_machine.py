@@ -16,8 +16,8 @@ from tenure.contracts.deadlines import micros, seconds
 from tenure.contracts.messages import NameView, RenewRequest
 from tenure.contracts.store import Store
 from tenure.runtimes.threads import ThreadsRuntime
+from tenure.stores.redis.deployment import NO_GUARD, OBSERVED, STRICT, UPTIME, Rules
 from tenure.stores.redis.names import NODE
-from tenure.stores.redis.servers.deployment import NO_GUARD, OBSERVED, STRICT, UPTIME, Rules
 from tenure.stores.redis.store import RedisStore
 from tenure.table.state import NameState
 from tenure.table.step import Step
@@ -98,11 +98,12 @@ class RedisMachine(StoreMachine):
         """
         self.before = marker_at(self.server.keys, NODE)
         marker = self.marker_after(client, 0)
-        ends = marker.ends if marker else 0
+        now, ends, born = self.clocks.now, marker.ends if marker else 0, marker.born if marker else 0
         if marker is not None and self.before is not None:
             latest = self.seen.get(client, "0"), self.before.generation
             self.seen[client] = max(latest, key=lambda each: int(each.partition(" ")[0]))
-        return replace(self.view(name), quarantined_for=seconds(max(0, ends - self.clocks.now)))
+        since = max(0, now - born) if ends > now else 0
+        return replace(self.view(name), quarantined_for=seconds(max(0, ends - now)), quarantined_since=seconds(since))
 
     def in_use(self, name: str) -> bool:
         """Tell whether a name is held or waited for."""
@@ -121,9 +122,10 @@ class RedisMachine(StoreMachine):
     def conclude(self, client: int, steps: dict[str, Step], ttl: int | None, buries: str) -> None:
         """Compare the markers, and note what the oracle did."""
         for name, step in steps.items():
-            until = self.clocks.now + TOMBSTONE
-            buried = [request_id for request_id, ends in step.state.tombstones.items() if ends == until]
-            self.buried.setdefault(name, {}).update(dict.fromkeys([buries] if buries else buried, until))
+            until, kept = self.clocks.now + TOMBSTONE, self.buried.setdefault(name, {})
+            ends_then = [each for each, ends in step.state.tombstones.items() if ends == until]
+            buried = [each for each in ends_then if kept.get(each, 0) < until]  # the rest a step back has shortened
+            kept.update(dict.fromkeys([buries] if buries else buried, until))
             self.tokens |= {holder.request_id: holder.token for holder in step.state.holders}
         marker = marker_at(self.server.keys, NODE)
         if ttl is None:

@@ -4,6 +4,7 @@ FIRST = {
     "followed": 10,
     "at_least counts from a clock that stepped back": 6,
     "any run may end": 5,
+    "a job that is repeated gives up its run": 21,
     "a back-off that a clock prolongs": 17,
     "take_before_the_end": 8,
     "told nothing": 1,

@@ -182,6 +182,31 @@ def waiters_join_and_are_served(machine: SqlMachine) -> None:
     they.look()
 
 
+def a_waiter_without_a_channel_joins_by_a_step(machine: SqlMachine) -> None:
+    they = Teller(machine, "off")
+    holder = they.ask(ttl=SECOND)
+    for client in (1, 2):
+        they.ask(client, wait=True, reachable=client == 1)
+    they.ask(0, wait=True, reachable=False)
+    they.look()
+    they.release(holder)
+    they.look()
+    they.wait(MINUTE)
+    they.look()
+
+
+def a_waiter_that_fell_silent_joins_anew(machine: SqlMachine) -> None:
+    they = Teller(machine, "off")
+    holder = they.ask()
+    for client in (1, 2, 0):
+        they.ask(client, waiter_ttl=SECOND if client == 1 else MINUTE, wait=True)
+    they.wait(2 * SECOND)
+    machine.ask_again(1, 2)
+    they.look()
+    they.release(holder)
+    they.look()
+
+
 def a_waiter_asks_again(machine: SqlMachine) -> None:
     they = Teller(machine, "off")
     holder = they.ask(ttl=4 * SECOND, span=7)
@@ -280,6 +305,41 @@ def only_the_holder_renews(machine: SqlMachine) -> None:
     they.look()
     they.wait(2 * SECOND)
     they.renew(holder, MINUTE)
+
+
+def a_holder_renews_while_others_wait(machine: SqlMachine) -> None:
+    they = Teller(machine, "off")
+    holder = they.ask(ttl=MINUTE)
+    they.ask(1, waiter_ttl=2 * SECOND, wait=True)
+    they.renew(holder, MINUTE)
+    machine.step_back(5 * SECOND)
+    they.renew(holder, MINUTE)
+    they.wait(3 * SECOND)
+    they.look()
+
+
+def waiters_leave(machine: SqlMachine) -> None:
+    they = Teller(machine, "off")
+    holder = they.ask(ttl=SECOND)
+    waiters = [they.ask(client, wait=True) for client in (1, 2, 0)]
+    they.withdraw(waiters[1].request_id)
+    they.withdraw(waiters[0].request_id)
+    for pick in (1, 2):
+        machine.ask_again(1, pick)
+    they.look()
+    they.withdraw(waiters[2].request_id)
+    they.look()
+    they.release(holder)
+    they.look()
+
+
+def a_waiter_leaves_when_the_lease_is_over(machine: SqlMachine) -> None:
+    they = Teller(machine, "off")
+    they.ask(ttl=SECOND)
+    waiters = [they.ask(client, wait=True) for client in (1, 2)]
+    they.wait(SECOND)
+    they.withdraw(waiters[0].request_id)
+    they.look()
 
 
 def a_renewal_prolongs(machine: SqlMachine) -> None:
@@ -412,6 +472,8 @@ HISTORIES: tuple[History, ...] = (
     a_lock_delay_is_that_of_the_last_holder,
     nobody_is_faster_than_a_lock,
     waiters_join_and_are_served,
+    a_waiter_without_a_channel_joins_by_a_step,
+    a_waiter_that_fell_silent_joins_anew,
     a_waiter_asks_again,
     a_long_queue,
     a_waiter_asks_again_when_the_lease_is_over,
@@ -422,6 +484,9 @@ HISTORIES: tuple[History, ...] = (
     a_lock_delay_comes_with_a_lease_that_was_pushed,
     only_the_holder_releases,
     only_the_holder_renews,
+    a_holder_renews_while_others_wait,
+    waiters_leave,
+    a_waiter_leaves_when_the_lease_is_over,
     a_renewal_prolongs,
     a_renewal_after_the_clock_stepped_back,
     a_release_is_faster_than_a_write,
@@ -475,10 +540,17 @@ NOTICED_BY: dict[History, tuple[str, ...]] = {
         "a row is written whatever it was",
     ),
     waiters_join_and_are_served: (
-        "acquire: joins a queue twice",
+        "acquire: the last to come is the first",
+        "release: passes over all who wait",
+        "release: whoever is granted the name goes on waiting",
         "read: nobody listens",
     ),
+    a_waiter_without_a_channel_joins_by_a_step: (
+        "write: whoever joins is forgotten",
+        "write: whoever joins is the first",
+    ),
     a_waiter_asks_again: (
+        "acquire: a waiter that asks again counts twice",
         "acquire: a waiter that asks again does not stay alive",
         "acquire: a waiter that asks again keeps the first alive",
         "acquire: a waiter that asks again learns a wrong place",
@@ -488,11 +560,10 @@ NOTICED_BY: dict[History, tuple[str, ...]] = {
         "acquire: the last of a long queue is dead early",
         "acquire: the last of a long queue asks again and is dead early",
     ),
-    a_waiter_asks_again_when_the_lease_is_over: ("acquire: a waiter that asks again finds a lease that ran out",),
     a_waiter_falls_silent: (
         "release: hands over to a dead waiter",
         "write: the last release is forgotten",
-        "write: the queue is forgotten",
+        "write: whoever has left goes on waiting",
     ),
     a_waiter_goes_away: (
         "write: whoever listens is forgotten",
@@ -516,6 +587,18 @@ NOTICED_BY: dict[History, tuple[str, ...]] = {
         "renew: of anybody",
         "an ended lease is renewed",
     ),
+    a_holder_renews_while_others_wait: (
+        "renew: nobody seems to wait",
+        "renew: a clock that stepped back is no matter",
+    ),
+    waiters_leave: (
+        "withdraw: the place is forgotten",
+        "withdraw: nobody learns that it is the first",
+        "withdraw: it leaves no tombstone",
+        "withdraw: a tombstone ends the others",
+        "withdraw: the last one leaves a queue",
+    ),
+    a_waiter_leaves_when_the_lease_is_over: ("withdraw: from a lease that ran out",),
     a_renewal_prolongs: (
         "renew: it may shorten",
         "renew: the shorter ttl counts",

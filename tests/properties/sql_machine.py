@@ -18,10 +18,10 @@ from simulation.sql.server import SqlRules, SqlServer
 from tenure.contracts.deadlines import seconds
 from tenure.contracts.messages import AcquireRequest, NameView, ReleaseRequest, RenewRequest, Reply, WithdrawRequest
 from tenure.contracts.store import Store
-from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.runtimes.threads import ThreadsRuntime, complete
 from tenure.stores.sql.database import SqlDatabase, SqlWrite
-from tenure.stores.sql.polling import acquire_by_polling
 from tenure.stores.sql.rows import row_of
+from tenure.stores.sql.shared_steps import acquire_by_polling
 from tenure.stores.sql.store import SqlStore
 from tenure.stores.tabled import RETENTION
 from tenure.table.state import NameState
@@ -183,7 +183,7 @@ class SqlMachine(StoreMachine):
         """Have a client read a row."""
         self.set_clock()
         requester = self.clients[client % 3]
-        drive(requester.store.inspect("another", requester.until()))
+        complete(requester.store.inspect("another", requester.until()))
 
     def begin(self) -> None:
         """Begin a quarantine that is due; no quarantine lasts longer than the longest lease from now on."""
@@ -204,12 +204,12 @@ class SqlMachine(StoreMachine):
         self.set_clock()
         requester = self.clients[client % 3]
         for name in (*NAMES, VOTED):
-            assert drive(requester.store.inspect(name, requester.until())) == self.shown(client % 3, name)
+            assert complete(requester.store.inspect(name, requester.until())) == self.shown(client % 3, name)
         if not self.stepped_back:  # else a name that is free may be listed for as long as the clock stepped back
             in_use = [name for name in (*NAMES, VOTED) if name in self.states and self.in_use(name)]
-            assert drive(requester.store.names("", requester.until())).names == sorted(in_use)
+            assert complete(requester.store.names("", requester.until())).names == sorted(in_use)
             some = [name for name in in_use if name.startswith("n\0")]
-            assert drive(requester.store.names("n\0", requester.until())).names == some
+            assert complete(requester.store.names("n\0", requester.until())).names == some
 
     def keep(self, client: int, renewals: list[RenewRequest]) -> None:
         """Renew; a renewal of plain rows alone would not begin a quarantine that is due."""
@@ -278,7 +278,7 @@ class SqlMachine(StoreMachine):
     @rule(client=picks)
     def a_client_comes_anew(self, client: int) -> None:
         self.set_clock()
-        drive(self.clients[client % 3].store.close())
+        complete(self.clients[client % 3].store.close())
         self.await_end(self.clients[client % 3])
         self.clients[client % 3] = Client(self.make)
 

@@ -6,48 +6,53 @@ Change = tuple[str, str]
 _ACQUIRE_FREE = "            AND (n.request_id = '' OR (n.expires_at <= @now AND n.lock_delay = 0))\n"
 
 WRONG_SQL: dict[str, Change] = {
-    "acquire: joins a queue twice": ("                AND strpos(n.queue, in_request_id) = 0\n", ""),
+    "acquire: a waiter that asks again counts twice": ("(mine.place IS NULL)::integer", "1"),
+    "acquire: the last to come is the first": (
+        "in_request_id, present.version + 1, at",
+        "in_request_id, -present.version, at",
+    ),
     "acquire: joins behind a lease that ran out": (
-        "                AND n.expires_at > @now\n                AND n.expires_at <= @now + n.ttl\n",
-        "",
+        "present.expires_at > at AND present.expires_at <= at + present.ttl\n                    AND present.used",
+        "present.used",
     ),
     "acquire: a waiter that asks again does not stay alive": (
-        "present.queue PLACING until::text",
-        "present.queue PLACING fresh_until",
+        "SET fresh_until = until\n",
+        "SET joined_at = joined_at\n",
     ),
     "acquire: a waiter that asks again keeps the first alive": (
-        "found_at := strpos(present.queue, ',' || in_waiter || ']');",
-        "found_at := strpos(present.queue, ',\"');",
+        "SET fresh_until = until\n                        WHERE w.name = in_name AND w.request_id = in_request_id;",
+        "SET fresh_until = until\n                        WHERE w.name = in_name AND w.place <= present.head;",
     ),
     "acquire: the last of a long queue is dead early": (
-        "|| @now + in_waiter_ttl * @silence_factor(n.waiting, in_ttl, in_waiter_ttl)\n",
-        "|| @now + in_waiter_ttl\n",
+        "until := at + in_waiter_ttl * @silence_factor(place, in_ttl, in_waiter_ttl);\n                        INSERT",
+        "until := at + in_waiter_ttl;\n                        INSERT",
     ),
     "acquire: the last of a long queue asks again and is dead early": (
-        "until := at + in_waiter_ttl * @silence_factor(place, in_ttl, in_waiter_ttl);",
-        "until := at + in_waiter_ttl;",
+        "until := at + in_waiter_ttl * @silence_factor(place, in_ttl, in_waiter_ttl);\n                        UPDATE",
+        "until := at + in_waiter_ttl;\n                        UPDATE",
     ),
-    "acquire: a waiter that asks again learns a wrong place": ("SELECT number - 1\n", "SELECT number\n"),
-    "acquire: a waiter that asks again finds a lease that ran out": (
-        "                    AND present.expires_at > at AND present.expires_at <= at + present.ttl\n",
-        "",
-    ),
+    "acquire: a waiter that asks again learns a wrong place": ("w.place < mine.place", "w.place <= mine.place"),
     "acquire: a waiter that asks again does not tell the holder": (
-        'present_holder ->> 0, \'["contended","\' || present.request_id',
+        'present.holder::json ->> 0, \'["contended","\' || present.request_id',
         "'nobody', '[\"contended\",\"' || present.request_id",
     ),
-    "release: hands over to a dead waiter": ("            AND (waiter ->> 1)::bigint >= at\n", ""),
+    "release: hands over to a dead waiter": ("            AND first.fresh_until >= at\n", ""),
+    "release: passes over all who wait": ("head = first.place + 1", "head = n.version + 2"),
+    "release: whoever is granted the name goes on waiting": (
+        "            DELETE FROM @waiters AS w WHERE w.name = in_name AND w.request_id = first.request_id;\n",
+        "",
+    ),
     "release: hands over an old token": (
-        "                n.counter + 1, CASE WHEN at <= @latest",
-        "                CASE WHEN at <= @latest",
+        "@next_token(n.counter, (waiter",
+        "@next_token(0, (waiter",
     ),
     "release: does not wake the waiter": (
-        '                waiter ->> 3,\n                \'["granted"',
+        '                first.channel,\n                \'["granted"',
         "                'nobody',\n                '[\"granted\"",
     ),
     "acquire: a push of a forgotten grant is no matter": (
-        "greatest(n.counter, CASE WHEN in_longest_ttl > 0 THEN m.quarantined_until - 1 ELSE 0 END)",
-        "n.counter",
+        "present.counter, CASE WHEN in_longest_ttl > 0 THEN guard.quarantined_until - 1 ELSE 0 END",
+        "present.counter",
     ),
     "acquire: overtakes the queue": ("            AND n.plain\n", ""),
     "acquire: takes what is held": (_ACQUIRE_FREE, ""),
@@ -61,22 +66,22 @@ WRONG_SQL: dict[str, Change] = {
     "acquire: a restart is no matter": ("            AND (m.started = @started OR NOT in_strict)\n", ""),
     "acquire: a quarantine is no matter": ("            AND m.quarantined_until <= @now\n", ""),
     "acquire: a lease ends a microsecond late": ("(n.expires_at <= @now AND n", "(n.expires_at <= @now + 1 AND n"),
-    "acquire: the floor is forgotten": ("n.counter + 1, m.floor + 1,", "n.counter + 1,"),
-    "acquire: the clock makes no token": ("CASE WHEN @now <= @latest THEN @now ELSE 0 END", "0"),
+    "acquire: the floor is forgotten": ("greatest(n.counter, m.floor), in_proposal", "n.counter, in_proposal"),
+    "acquire: the clock makes no token": ("CASE WHEN in_clock <= @latest THEN in_clock ELSE 0 END", "0"),
     "acquire: any proposal is taken": (
-        "least(in_proposal, least(@now, @latest) + @proposal_bound)",
+        "least(in_proposal, least(in_clock, @latest) + @proposal_bound)",
         "in_proposal",
     ),
-    "acquire: one token for all": (") + in_span - 1,", "),"),
-    "acquire: the counter goes on from nowhere": ("n.counter + 1, m.floor + 1,", "m.floor + 1,"),
+    "acquire: one token for all": (", @now) + in_span - 1,", ", @now),"),
+    "acquire: the counter goes on from nowhere": ("greatest(n.counter, m.floor), in_proposal", "m.floor, in_proposal"),
     "acquire: the holder before keeps its delay": (
         "            lock_delay = in_lock_delay,\n",
         "            lock_delay = greatest(n.lock_delay, in_lock_delay),\n",
     ),
     "acquire: the lock delay is forgotten": ("            lock_delay = in_lock_delay,\n", ""),
     "acquire: the version stays": (
-        "version = CASE WHEN n.version = 0 THEN @now ELSE n.version + 1 END,\n            counter = greatest(",
-        "counter = greatest(",
+        "version = CASE WHEN n.version = 0 THEN @now ELSE n.version + 1 END,\n            counter = @next",
+        "counter = @next",
     ),
     "release: of anybody": (
         "plain AND request_id = in_request_id AND expires_at > @now;",
@@ -92,6 +97,20 @@ WRONG_SQL: dict[str, Change] = {
         "        request_id = '',",
     ),
     "renew: of a lease that ran out": ("n.counter = r.token AND n.expires_at > @now", "n.counter = r.token"),
+    "renew: nobody seems to wait": ("RETURNING n.request_id, n.waiting > 0;", "RETURNING n.request_id, false;"),
+    "renew: a clock that stepped back is no matter": ("(n.waiting > 0 AND n.used_at <= @now)", "n.waiting > 0"),
+    "withdraw: from a lease that ran out": (
+        "    IF n.expires_at > at AND n.expires_at <= at + n.ttl AND n.used_at <= at\n        AND mine",
+        "    IF mine",
+    ),
+    "withdraw: the place is forgotten": ("count(*) FILTER (WHERE w.place < mine.place)", "0"),
+    "withdraw: nobody learns that it is the first": (
+        "PERFORM @tell_head(in_name, mine.place",
+        "PERFORM @tell_head('', 0",
+    ),
+    "withdraw: it leaves no tombstone": ("CASE WHEN in_unsure THEN '{'", "CASE WHEN false THEN '{'"),
+    "withdraw: a tombstone ends the others": ("WHERE value::bigint > at AND key <> in_request_id", "WHERE false"),
+    "withdraw: the last one leaves a queue": ("plain = (n.waiting = 1),\n            waiting", "waiting"),
     "renew: by any token": (" AND n.counter = r.token", ""),
     "renew: of anybody": (" AND n.request_id = r.request_id", ""),
     "renew: it may shorten": (
@@ -114,8 +133,10 @@ WRONG_SQL: dict[str, Change] = {
     "write: the tombstones are forgotten": ("            tombstones = r.tombstones,\n", ""),
     "write: whoever waits is forgotten": ("            plain = r.plain,\n", ""),
     "write: whoever listens is forgotten": ("            heads = r.heads,\n", ""),
-    "write: the queue is forgotten": ("            queue = r.queue,\n", ""),
-    "read: everybody listens": ("CASE WHEN n.heads <> '' THEN (", "CASE WHEN false THEN ("),
+    "write: whoever joins is forgotten": ("FOR put IN 1..cardinality(in_put)", "FOR put IN 1..0"),
+    "write: whoever has left goes on waiting": ("FOR gone IN 1..cardinality(in_gone)", "FOR gone IN 1..0"),
+    "write: whoever joins is the first": ("n.version - places + put / 6", "-n.version + put / 6"),
+    "read: everybody listens": ("CASE WHEN n.heads <> '' OR n.waiting > 0 THEN (", "CASE WHEN false THEN ("),
     "read: nobody listens": ("WHERE pg_try_advisory_xact_lock_shared(hashtextextended(channel, 0))", "WHERE true"),
     "read: no quarantine on another timeline": (
         "            OR timeline <> @timeline\n            OR (in",
@@ -140,7 +161,7 @@ WRONG_SQL: dict[str, Change] = {
 }
 
 FOUND_SOON = (
-    "acquire: joins a queue twice",
+    "acquire: a waiter that asks again counts twice",
     "acquire: overtakes the queue",
     "acquire: takes what is held",
     "acquire: a quarantine is no matter",

@@ -26,7 +26,7 @@ from tenure.contracts.messages import (
 )
 from tenure.contracts.runtime import Datagrams
 from tenure.contracts.store import Store
-from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.runtimes.threads import ThreadsRuntime, complete
 from tenure.stores.memory import MemoryStore, MemoryTable
 from tenure.stores.sqlite.store import SqliteStore
 from tenure.table.state import NameState
@@ -86,7 +86,7 @@ class Client:
         self.runtime = _ByHand()
         self.store = make(self.runtime)
         self.notifications: list[Notification] = []
-        self.channel = drive(self.store.open(self.notifications.append, self.until()))
+        self.channel = complete(self.store.open(self.notifications.append, self.until()))
 
     def until(self) -> float:
         return self.runtime.now() + 10
@@ -132,7 +132,7 @@ class StoreMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Close the clients."""
         for client in self.clients:
-            drive(client.store.close())
+            complete(client.store.close())
 
     def table(self, name: str) -> Step:
         """Return a step of the oracle."""
@@ -156,7 +156,7 @@ class StoreMachine(RuleBasedStateMachine):
         """
         requester, steps = self.clients[client % 3], {name: self.table(name) for name in names}
         self.prepare(client % 3, steps, ttl)
-        answer = drive(request(requester.store, requester.until()))
+        answer = complete(request(requester.store, requester.until()))
         assert answer == expect(steps)
         notifications = [notification for step in steps.values() for notification in step.notifications]
         self.settle()
@@ -321,14 +321,16 @@ class StoreMachine(RuleBasedStateMachine):
             )
 
     def let_go(self, client: int, release: ReleaseRequest) -> None:
-        """Release."""
+        """Release, and compare what is said of a revocation, too."""
+        expected = replace(release)
         self.check(
             client,
             [release.name],
             lambda store, until: store.release(release, until),
-            lambda steps: steps[release.name].release(release),
+            lambda steps: steps[release.name].release(expected),
             buries=release.request_id if release.unsure else "",
         )
+        assert release.unrevoked_for == expected.unrevoked_for
 
     @rule(client=picks, pick=picks, unsure=st.booleans(), keep=st.sampled_from([0, 0, 700_000]))
     def release(self, client: int, pick: int, unsure: bool, keep: int) -> None:
@@ -420,6 +422,17 @@ class StoreMachine(RuleBasedStateMachine):
             name, holder = held[pick % len(held)]
             self.change(client, AdjustRequest(name, holder.request_id, holder.token, weight))
 
+    @rule(client=picks, pick=picks, ahead=st.sampled_from([1, 1, 7]), keep=st.booleans())
+    def hand_over(self, client: int, pick: int, ahead: int, keep: bool) -> None:
+        if self.requests and not self.recent(pick).votes:
+            request, token, channel = self.recent(pick), self.token(self.recent(pick)), self.clients[client % 3].channel
+            following = replace(request, request_id=f"r{len(self.requests)}", channel=channel, owner="the next")
+            adjust = AdjustRequest(request.name, request.request_id, token, 0, "the next", token + ahead)
+            adjust = replace(adjust, successor=following.request_id, channel=channel, ttl=0 if keep else request.ttl)
+            self.requests.append(following)
+            for _ in range(2):  # the first reply is lost
+                self.change(client, adjust)
+
     def change(self, client: int, adjust: AdjustRequest) -> None:
         """Adjust."""
         self.check(
@@ -466,11 +479,11 @@ class StoreMachine(RuleBasedStateMachine):
     def look(self, client: int) -> None:
         requester = self.clients[client % 3]
         for name in (*NAMES, VOTED):
-            assert drive(requester.store.inspect(name, requester.until())) == self.shown(client % 3, name)
+            assert complete(requester.store.inspect(name, requester.until())) == self.shown(client % 3, name)
         in_use = [name for name in (*NAMES, VOTED) if name in self.states and self.in_use(name)]
-        assert drive(requester.store.names("", requester.until())).names == sorted(in_use)
+        assert complete(requester.store.names("", requester.until())).names == sorted(in_use)
         some = [name for name in in_use if name.startswith("n\0")]
-        assert drive(requester.store.names("n\0", requester.until())).names == some
+        assert complete(requester.store.names("n\0", requester.until())).names == some
 
     def view(self, name: str) -> NameView:
         """Return what the oracle shows."""
@@ -510,7 +523,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(client=picks)
     def a_client_comes_anew(self, client: int) -> None:
-        drive(self.clients[client % 3].store.close())
+        complete(self.clients[client % 3].store.close())
         self.clients[client % 3] = Client(self.make)
 
 

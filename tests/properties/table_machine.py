@@ -177,8 +177,9 @@ class TableMachine(RuleBasedStateMachine):
     def a_holder_is_too_quick(self, pick: int, keep: int) -> None:
         if self.state.holders:
             holder = self.state.holders[pick % len(self.state.holders)]
+            release = ReleaseRequest("name", holder.request_id, holder.token, keep=keep)
             for _ in range(2):  # the first reply is lost
-                self.let_go(ReleaseRequest("name", holder.request_id, holder.token, keep=keep))
+                self.let_go(release)
 
     @rule(before=st.sampled_from([CAPACITY, CAPACITY, 0, 1]), after=st.sampled_from([1, 2, CAPACITY, CAPACITY + 1]))
     def resize(self, before: int, after: int) -> None:

@@ -6,7 +6,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from simulation.redis import server as redis_server
 from tenure.errors import StoreError
 from tenure.stores import memory
-from tenure.stores.redis.lua import scripts
+from tenure.stores.redis import scripts
 from tenure.stores.sqlite import database as sqlite_database
 from tenure.table.step import Step
 from tests.properties import hunt, thorough

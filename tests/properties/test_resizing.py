@@ -9,8 +9,8 @@ import pytest
 from simulation.redis import server as redis_server
 from simulation.redis.lua import source_of
 from tenure.contracts.messages import NotificationKind
-from tenure.stores.redis.lua import scripts
-from tenure.stores.redis.servers.deployment import OBSERVED
+from tenure.stores.redis import scripts
+from tenure.stores.redis.deployment import OBSERVED
 from tenure.table.step import Step
 from tenure.table.times import RETRY
 from tests.properties.redis_machine import RedisMachine

@@ -19,7 +19,7 @@ from simulation.redis.keyspace import Keyspace, SortedSet
 from simulation.redis.server import Server
 from tenure.contracts.runtime import Runtime
 from tenure.stores.redis.links.link import RedisAddress, RedisHearing, RedisLink, ReplyError, Word
-from tenure.stores.redis.lua.scripts import Script
+from tenure.stores.redis.scripts import Script
 from tenure.table.step import Step
 from tenure.table.times import TOMBSTONE
 from tests.properties import thorough
@@ -248,6 +248,7 @@ def test_the_scripts_do_the_same_on_a_real_server(real: Real) -> None:
 names = st.sampled_from(["a", "b", "c"])
 members = st.sampled_from(["x", "y", "zz", ""])
 numbers = st.sampled_from([0, 1, -1, 7, 2**31, 2**53 - 1, 1_700_000_000_000_000, "1.5", "many"])
+ends = st.sampled_from(["+inf", "1.5", 7])
 instants = st.sampled_from([NOW // 1000 - 1, NOW // 1000, NOW // 1000 + 1, NOW // 1000 + 50, "soon"])
 commands = st.one_of(
     st.tuples(st.just("GET"), names),
@@ -261,6 +262,14 @@ commands = st.one_of(
     st.tuples(st.just("ZADD"), names, st.just("NX"), numbers, members),
     st.tuples(st.just("ZREM"), names, members),
     st.tuples(st.just("ZRANGE"), names, numbers, numbers),
+    st.tuples(st.just("ZRANGE"), names, st.sampled_from(["(-inf", "(0", "(1.5"]), ends, st.just("BYSCORE")),
+    st.tuples(
+        *map(st.just, ("ZRANGE", "b", "(-inf")),
+        ends,
+        *map(st.just, ("BYSCORE", "LIMIT")),
+        *[st.sampled_from([0, 1, 2])] * 2,
+        st.just("WITHSCORES"),
+    ),
     st.tuples(st.just("ZPOPMIN"), names),
     st.tuples(st.just("ZRANK"), names, members),
     st.tuples(st.just("ZCARD"), names),

@@ -67,7 +67,7 @@ def test_a_short_history_notices_wrong_sql(wrong: str, postgres_server: Postgres
     """Each planted bug has a history that cannot do without what it changes."""
     with tables_with_clock(postgres_server, WRONG_SQL[wrong]) as its:
         machine = type("Machine", (PostgresMachine,), {"tables": its})
-        with pytest.raises(AssertionError):
+        with pytest.raises((AssertionError, ValueError)):  # a client cannot read a row whose waiters are gone
             play(history_of(wrong), machine)
 
 

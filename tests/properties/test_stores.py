@@ -11,11 +11,12 @@ from tenure.contracts.messages import ReleaseRequest, RenewRequest, WithdrawRequ
 from tenure.runtimes.threads import ThreadsRuntime
 from tenure.stores import memory, tabled
 from tenure.stores import table_codec as codec
+from tenure.stores.redis import scripts
+from tenure.stores.redis import store as redis_store
+from tenure.stores.redis.deployment import OBSERVED
 from tenure.stores.redis.links.link import RedisReply
-from tenure.stores.redis.lua import scripts
 from tenure.stores.redis.names import NODE
-from tenure.stores.redis.script_runner import ScriptRunner
-from tenure.stores.redis.servers.deployment import OBSERVED
+from tenure.stores.redis.servers import ScriptRunner
 from tenure.stores.redis.store import RedisStore
 from tenure.stores.sqlite import database as sqlite_database
 from tenure.table.state import NameState
@@ -40,6 +41,7 @@ def _nothing_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (memory, sqlite_database):
         monkeypatch.setattr(module, "RETENTION", 2**60)
     monkeypatch.setattr(redis_server, "source_of", keeping_for_ever)
+    monkeypatch.setattr(redis_store, "AT_ONCE", 2)  # so that many views and renewals take more than one script
 
 
 def keeping_for_ever(text: str) -> str:
@@ -71,7 +73,10 @@ def _has_to_fail(machine: type[StoreMachine], bug: str) -> None:
         hunt(machine, 10_000, 40, bug)
 
 
-@pytest.mark.parametrize("mutant", [mutants.LastComesFirst, mutants.TombstonesAreIgnored, mutants.PushesAreForgotten])
+@pytest.mark.parametrize(
+    "mutant",
+    [mutants.LastComesFirst, mutants.TombstonesAreIgnored, mutants.PushesAreForgotten, mutants.RevocationsAreForgotten],
+)
 @pytest.mark.parametrize(("machine", "kind"), list(zip(TABLED, IDS, strict=False)), ids=IDS[:2])
 def test_a_store_with_a_wrong_table_is_noticed(
     machine: type[StoreMachine], kind: str, mutant: type[Step], monkeypatch: pytest.MonkeyPatch
@@ -115,7 +120,7 @@ def _without(*rules: str) -> type[RedisMachine]:
 
 SEVERAL = ("ask_for_several", "ask_for_several_again")
 
-VOTES = ("ask_for_a_vote", "raise_a_token", "wait_for_no_vote_any_more")
+VOTES = ("ask_for_a_vote", "raise_a_token", "wait_for_no_vote_any_more", "hand_over")
 
 OFTEN = (
     *SEVERAL,
@@ -202,6 +207,26 @@ VOTING = _without(
 WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "renewed in silence": (WAITING, "return head and 4 or 0", "return 0"),
     "renewed for nobody": (WAITING, "return head and 4 or 0", "return 4"),
+    "shown on one page": (RedisMachine, "    last or '' })", "    '' })"),
+    "shown on two pages": (RedisMachine, "last or '+inf', 'BYSCORE'", "'+inf', 'BYSCORE'"),
+    "renewed at once by any token": (WAITING, "h_request == lease[1] and h_token == lease[2]", "h_request == lease[1]"),
+    "renewed at once after its end": (WAITING, "lease[2] and h_expires > now and queued", "lease[2] and queued"),
+    "renewed at once before a waiter": (
+        WAITING,
+        "queued == 0 and used <= now then\n        local length",
+        "used <= now then\n        local length",
+    ),
+    "renewed at once by a clock set back": (
+        WAITING,
+        "queued == 0 and used <= now then\n        local length",
+        "queued == 0 then\n        local length",
+    ),
+    "renewed at once for less": (WAITING, "math.max(h_expires, now + length), now", "now + length, now"),
+    "renewed at once with its old ttl": (
+        WAITING,
+        "math.max(h_ttl, length), math.max(h_expires",
+        "h_ttl, math.max(h_expires",
+    ),
     "followed": (RETURNS, "if token < counter then return end", ""),
     "released": (RESTARTS, "if request == released or holder_of", "if holder_of"),
     "crowded": (RESTARTS, "if weighs + weight_of(there) > fills then return false end", ""),
@@ -237,7 +262,7 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "asked again": (WAITING, "local refused = request == released or", "local refused ="),
     "silent": (WAITING, "waiter and fresh >= now", "waiter"),
     "stale": (WAITING, "math.min(it[W_FRESH], now + it[W_WAITER_TTL])", "it[W_FRESH]"),
-    "staggered": (WAITING, "h_expires - now + place * STAGGER", "h_expires - now"),
+    "staggered": (WAITING, "(h_expires - now) + place * STAGGER", "(h_expires - now)"),
     "wanted": (WAITING, "if place == 0 and h_told then", "if false then"),
     "joined twice": (WAITING, "'NX', last_place + 1, request) == 1", "last_place + 1, request) >= 0"),
     "heavier": (WAITING, "math.min(holder[WEIGHT], weighs)", "weighs"),
@@ -251,7 +276,11 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
         "holder[REQUEST], holder[CHANNEL] = PLACEHOLDER .. request, ''",
         "holder[CHANNEL] = ''",
     ),
-    "kept once": (WAITING, "(placeholder or released == request)", "released == request"),
+    "kept once": (WAITING, "if placeholder or released == request", "if released == request"),
+    "revoked and forgotten": (WAITING, "call('HSET', K, 'r', cmsgpack.pack(revoked))", ""),
+    "revoked and remembered alone": (WAITING, "local revoked = revocations()", "local revoked = {}"),
+    "revoked just now": (WAITING, "holder[REQUEST], now + TOMBSTONE", "holder[REQUEST], now + 1"),
+    "revoked in vain": (WAITING, "and not was_revoked(request)", ""),
     "resized by anyone": (WAITING, "if capacity == before or", "if true or"),
     "resized and refused": (WAITING, "if not agree() and not call('ZRANK', Q, seat) then", "if not agree() then"),
     "resized and stuck": (WAITING, "if it and it[W_WEIGHT] > after then", "if false then"),
@@ -270,12 +299,12 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "vote by arrival": (VOTING, "since or last_place", "last_place"),
     "vote far ahead": (VOTING, "math.min(math.max(proposal, now - EARLIER), now)", "math.min(proposal, now)"),
     "vote not kept": (VOTING, "hold(PLACEHOLDER .. head, '', it[W_OWNER]", "hold('nobody', '', it[W_OWNER]"),
-    "vote not kept at once": (VOTING, "'~' .. first, '', owner", "'', '', owner"),
+    "vote not kept at once": (VOTING, "('~' .. first), '', owner", "'', '', owner"),
     "vote kept from its own": (VOTING, "    remove_holder(PLACEHOLDER .. seat)\n", ""),
     "vote kept for who left": (VOTING, "remove_holder(PLACEHOLDER .. request)\n", ""),
     "vote kept for ever": (VOTING, "dequeue(string.sub(request, 2))", "dequeue(request)"),
     "vote for nobody": (VOTING, "it[W_VOTES] == 1 and listening(it[W_CHANNEL])", "it[W_VOTES] == 1"),
-    "vote waited for twice": (VOTING, "        dequeue(seat)\n        hold(", "        hold("),
+    "vote waited for twice": (VOTING, "        dequeue(seat)\n        return take", "        return take"),
     "vote waited for silently": (VOTING, "if wait then join() else dequeue(seat) end", "if wait then join() end"),
     "spanned": (WAITING, "farthest)) + span - 1", "farthest))"),
     "unburied": (WAITING, "tomb > now and call", "false and call"),

@@ -15,9 +15,9 @@ from simulation.redis.link import SimulatedRedisLink
 from simulation.redis.lua import source_of
 from simulation.workload import WEIGHTED
 from tenure.core import session
+from tenure.stores.redis import scripts
 from tenure.stores.redis.links.link import RedisReply
-from tenure.stores.redis.lua import scripts
-from tenure.stores.redis.lua.scripts import Script
+from tenure.stores.redis.scripts import Script
 from tenure.stores.redis.store import RedisStore
 from tests.simulated.mutants import Mutant, Patch, kill_the_quick, replaced, wrapped
 
@@ -192,7 +192,9 @@ LUA_MUTANTS: Sequence[Mutant] = (
         ("counter, lasts = last, ttl", "counter, lasts = last, math.min(ttl, 200000)"),
     ),
     lua("a grant lasts less than the ttl", ("now, now + lasts, told }", "now, now + math.floor(lasts / 2), told }")),
-    lua("the usual grant lasts less than the ttl", ("= now, now + ttl, span > 1", "= now, now + ttl / 2, span > 1")),
+    lua(
+        "the usual grant lasts less than the ttl", ("= now, now + ttl, (span > 1)", "= now, now + ttl / 2, (span > 1)")
+    ),
     lua(
         "a renewal shortens the lease",
         ("holder[EXPIRES] = math.max(holder[EXPIRES], now + length)", "holder[EXPIRES] = now + math.floor(length / 2)"),
@@ -219,7 +221,7 @@ LUA_MUTANTS: Sequence[Mutant] = (
     # leaving
     lua(
         "a release does not hand off",
-        ("serve_queue()\nsave()\nreturn (placeholder", "save()\nreturn (placeholder"),
+        ("serve_queue()\nsave()\nif placeholder", "save()\nif placeholder"),
         ("usual = expires >= now + RETENTION * 3 / 4", "usual = false"),
         scenario="redis_calm",
     ),
@@ -374,6 +376,14 @@ LUA_MUTANTS: Sequence[Mutant] = (
         scenario="redis_strict",
         aim=die_with_long_delays,
     ),
+    lua(
+        "a quarantine is as long as the longest lease that the marker knows of",
+        ("local length = math.max(bound, needed)", "local length = kept and needed or math.max(bound, needed)"),
+        ("local length = math.max(bound, ttl + delay)", "local length = ttl + delay"),
+        scenario="redis_strict",
+        aim=stall_and_fail_over,
+        first=91,  # a holder trusts a lease that is longer than the quarantine of the new master
+    ),
     # many holders of a shared name, who all take it up again
     lua(
         "of a shared name only larger tokens are taken up again",
@@ -383,7 +393,7 @@ LUA_MUTANTS: Sequence[Mutant] = (
     ),
     lua(
         "who is not heard since the quarantine began keeps its permits",
-        ("if holder[EXPIRES] - holder[TTL] >= marker[2] then", "if true then"),
+        ("local heard = holder[EXPIRES] - holder[TTL] >= marker[2]", "local heard = true"),
         scenario="redis_strict",
         aim=share,
     ),

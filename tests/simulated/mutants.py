@@ -27,11 +27,11 @@ from tenure.contracts.messages import (
 from tenure.core import attempt, lease, multi_acquire
 from tenure.core.attempt import Attempt
 from tenure.core.background_releases import BackgroundReleases
-from tenure.core.lease import CoreLease, LeaseState
+from tenure.core.lease import CoreLease, Grant, LeaseState
 from tenure.core.local_queue import LocalQueue, LocalQueues
 from tenure.core.renewer import Renewer
-from tenure.core.session import Session
 from tenure.errors import OutcomeUnknown
+from tenure.table import granting
 from tenure.table.state import NameState, Queue, Waiter
 from tenure.table.step import Step
 
@@ -118,8 +118,8 @@ def make_too_much_room(original: Any, self: Step, adjust: AdjustRequest) -> Any:
     return original(self, adjust)
 
 
-async def count_grant_from_reply(original: Any, self: Attempt) -> Any:
-    reply = await original(self)
+async def count_grant_from_reply(original: Any, self: Attempt, until: float) -> Any:
+    reply = await original(self, until)
     if isinstance(reply, Granted):
         self._sent = self._runtime.now()
     return reply
@@ -141,8 +141,8 @@ def count_from_now(original: Any, self: Any, reply: Any) -> Any:
 along_from_reply = wrapped(multi_acquire._Part, "is_answered", count_from_now)
 
 
-async def count_place_from_reply(original: Any, self: Attempt) -> Any:
-    reply = await original(self)
+async def count_place_from_reply(original: Any, self: Attempt, until: float) -> Any:
+    reply = await original(self, until)
     if isinstance(reply, Queued):
         self._sent = self._runtime.now()
     return reply
@@ -203,7 +203,7 @@ def find_nothing(self: Renewer) -> list[CoreLease]:
 
 
 def hold_for_ever(original: Any, self: Attempt, token: int, until: float) -> Any:
-    self._spec = replace(self._spec, max_hold=NEVER)
+    self.spec = replace(self.spec, max_hold=NEVER)
     return original(self, token, until)
 
 
@@ -232,20 +232,16 @@ def forgetting_to_leave(when: str) -> Callable[[], Patch]:
     return both(replaced(Attempt, "run", run), replaced(Attempt, "_withdraw", withdraw))
 
 
-async def lost_reply_is_no(original: Any, self: Attempt) -> Any:
+async def lost_reply_is_no(original: Any, self: Attempt, until: float) -> Any:
     try:
-        return await original(self)
+        return await original(self, until)
     except OutcomeUnknown:
         self._unsure = False
         return Busy(1000)
 
 
-async def leave_once(self: Session, request: Any, request_timeout: float) -> Any:
-    return await request(self.runtime.now() + request_timeout)
-
-
-def never_unsure(original: Any, self: CoreLease, *args: Any, **options: Any) -> None:
-    original(self, *args, **{**options, "unsure": False})
+def never_unsure(original: Any, self: Grant, request: Any, title: str, last: int, _unsure: object) -> None:
+    original(self, request, title, last, unsure=False)
 
 
 def ignore_grants(original: Any, self: Attempt, notification: Any) -> None:
@@ -405,12 +401,12 @@ def any_weight_fits(self: Step, weight: int) -> bool:
     return self.now >= state.blocked_until and len(state.holders) < state.capacity
 
 
-def only_own_clock(self: Step, proposal: int, *, votes: bool = False) -> int:
+def only_own_clock(counter: int, proposal: int, clock: int, *, votes: bool = False) -> int:
     return proposal
 
 
-def plain_counter(self: Step, proposal: int, *, votes: bool = False) -> int:
-    return self.state.counter + 1
+def plain_counter(counter: int, proposal: int, clock: int, *, votes: bool = False) -> int:
+    return counter + 1
 
 
 # -- the local queue -----------------------------------------------------------------------------------------
@@ -442,8 +438,19 @@ def same_token(original: Any, self: CoreLease, ttl: int, ends_at: float) -> Core
     return successor
 
 
-def pass_on_for_ever(self: LocalQueues, local_queue: LocalQueue, lease: CoreLease, spec: Any, now: float) -> bool:
-    return lease.token < lease.last and lease.kept_until - now > 0.1
+def hand_to_newcomers(original: Any, self: LocalQueues, local_queue: LocalQueue, *others: Any) -> Any:
+    if local_queue.contenders:
+        local_queue.contenders[0].turn = -1
+    return original(self, local_queue, *others)
+
+
+def count_nothing(original: Any, self: LocalQueues, local_queue: LocalQueue, *others: Any) -> Any:
+    local_queue.passed = -1
+    return original(self, local_queue, *others)
+
+
+def pass_on_for_ever(self: LocalQueues, local_queue: LocalQueue, lease: CoreLease, contender: Any, now: float) -> bool:
+    return lease.token < lease.grant.last and lease.kept_until - now > 0.1
 
 
 # -- the resource ------------------------------------------------------------------------------------------
@@ -459,10 +466,10 @@ def write_raises_fence(original: Any, self: Resource, token: int, value: int) ->
 
 
 MUTANTS: Sequence[Mutant] = (
-    Mutant("the ttl is counted from the reply", wrapped(Attempt, "_send_until_answered", count_grant_from_reply)),
+    Mutant("the ttl is counted from the reply", wrapped(Attempt, "_send_once", count_grant_from_reply)),
     Mutant(
         "the ttl of a push is counted from the reply before it",
-        wrapped(Attempt, "_send_until_answered", count_place_from_reply),
+        wrapped(Attempt, "_send_once", count_place_from_reply),
     ),
     Mutant("the ttl is counted from the push", replaced(Attempt, "_enter_pushed", count_from_push)),
     Mutant("a renewal is counted from its reply", wrapped(CoreLease, "renewed", count_renewal_from_reply)),
@@ -484,8 +491,8 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("max_hold is forgotten", wrapped(Attempt, "_enter", hold_for_ever), ("calm",)),
     Mutant("a cancelled acquisition forgets to leave", wrapped(Attempt, "_withdraw", forget_to_leave_when_cancelled)),
     Mutant("a timeout forgets to leave", forgetting_to_leave("over"), ("calm",)),
-    Mutant("a lost reply counts as a refusal", wrapped(Attempt, "_send_until_answered", lost_reply_is_no)),
-    Mutant("nothing is known of unanswered asks", wrapped(CoreLease, "__init__", never_unsure)),
+    Mutant("a lost reply counts as a refusal", wrapped(Attempt, "_send_once", lost_reply_is_no)),
+    Mutant("nothing is known of unanswered asks", wrapped(Grant, "__init__", never_unsure)),
     Mutant("pushed grants are ignored", wrapped(Attempt, "hear", ignore_grants), ("calm",)),
     Mutant("a push does not wake its waiter", replaced(Attempt, "hear", forget_to_wake), ("calm",)),
     Mutant("newcomers overtake the queue", wrapped(Step, "acquire", overtake)),
@@ -493,8 +500,8 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("who asks again goes to the tail", replaced(Step, "_join", stand_at_tail_again)),
     Mutant("whoever fits goes first", replaced(Step, "_live_head", light_ones_first), ("weights",)),
     Mutant("the counter is not stored", wrapped(Step, "_grant", grant_without_counting)),
-    Mutant("tokens are the client's clock alone", replaced(Step, "_next_token", only_own_clock)),
-    Mutant("tokens are a plain counter", replaced(Step, "_next_token", plain_counter), ("amnesia",)),
+    Mutant("tokens are the client's clock alone", replaced(granting, "next_token", only_own_clock)),
+    Mutant("tokens are a plain counter", replaced(granting, "next_token", plain_counter), ("amnesia",)),
     Mutant("a release removes whoever holds", replaced(NameState, "remove_holder", remove_anyone)),
     Mutant("a release does not hand off", replaced(Step, "_serve_queue", do_nothing), ("calm",)),
     Mutant("a new head is never told", replaced(Step, "_notify_new_head", do_nothing), ("calm",), crowd_and_kill, 769),
@@ -539,6 +546,8 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("whose time is up does not leave", replaced(Attempt, "_withdraw_in_time", leave_nothing), ("calm",)),
     Mutant("what lingered is never released", replaced(BackgroundReleases, "add", do_nothing), ("calm",)),
     Mutant("a lease is handed on with the same token", wrapped(CoreLease, "successor", same_token), ("calm",)),
+    Mutant("a newcomer is handed the lease", wrapped(LocalQueues, "_may_hand_off", hand_to_newcomers), ("calm",)),
+    Mutant("hand-offs are not counted", wrapped(LocalQueues, "_may_hand_off", count_nothing), ("calm",)),
     Mutant("a turn is passed on for ever", replaced(LocalQueues, "_may_hand_off", pass_on_for_ever), ("calm",)),
     Mutant(
         "asked along, it is not left",

@@ -14,9 +14,9 @@ from tenure.stores.ordered.contenders import Contender, ContenderRegistry
 from tenure.stores.ordered.entries import Entry, Kind
 from tenure.stores.ordered.granting import Decision
 from tenure.stores.ordered.inspector import Inspector
-from tenure.stores.ordered.removal import EntryRemover
+from tenure.stores.ordered.releasing import EntryRemover
+from tenure.stores.ordered.renewing import LeaseRenewals, SessionTrust
 from tenure.stores.ordered.store import OrderedStore
-from tenure.stores.ordered.trust import SessionTrust
 from tests.simulated.mutants import Mutant, both, replaced, wrapped
 
 
@@ -90,6 +90,10 @@ async def grant_quietly(original: Callable[..., Any], self: Acquirer, *args: Any
     return reply
 
 
+async def confirm_nothing(self: LeaseRenewals, *args: Any) -> None:
+    """Leave the grants that are renewed unconfirmed."""
+
+
 def one_token_each(position: int) -> int:
     return position
 
@@ -128,6 +132,7 @@ ORDERED_MUTANTS: tuple[Mutant, ...] = (
     Mutant("a late block comes into force alone", wrapped(Ensemble, "change", alone), _of("weights")),
     Mutant("no lock delay is noted", replaced(acquiring, "_has_block", no_block), _of("calm")),
     Mutant("a renewal asks nobody", replaced(SimulatedDirectory, "check", renewed_unseen), _of("wire")),
+    Mutant("a renewal confirms no grant", replaced(LeaseRenewals, "_confirm", confirm_nothing), _of("wire")),
     Mutant(
         "the tokens of a range overlap those of the next grant",
         replaced(entries, "first_token", one_token_each),

@@ -5,7 +5,6 @@ whose text is not there any more is an error.
 """
 
 # ruff: noqa: ANN401, D103 - each function is told by the bug that it plants, and replaces a method of any type
-import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -17,18 +16,13 @@ from tenure.stores.sql import store
 from tenure.stores.sql.database import SqlWrite
 from tenure.stores.sql.rows import SqlRow, row_of, state_of
 from tenure.stores.sql.store import SqlStore
+from tests.planting import module_with
 from tests.simulated.mutants import Mutant, Patch, replaced
 
 
 def rewritten(*changes: tuple[str, str]) -> Callable[[], Patch]:
     """Return a way to plant changes of the simulated functions."""
-    text = inspect.getsource(server)
-    for before, after in changes:
-        assert before in text, f"the server does not say {before!r}"
-        text = text.replace(before, after)
-    names: dict[str, Any] = {"__name__": server.__name__}
-    exec(compile(text, "a wrong server", "exec"), names)  # noqa: S102 - it is our own text
-    return replaced(node, "SqlServer", names["SqlServer"])
+    return replaced(node, "SqlServer", vars(module_with(server, *changes, everywhere=True))["SqlServer"])
 
 
 def sql(
@@ -221,26 +215,34 @@ SQL_MUTANTS: tuple[Mutant, ...] = (
         scenario="failover",
         aim=fail_over,
     ),
-    sql("an acquire repeats a token", ("row.counter + 1,", "row.counter,"), ("now if now <= LATEST else 0", "0")),
+    sql(
+        "an acquire repeats a token",
+        (
+            "(max(row.counter, meta.floor), request.proposal, now)",
+            "(max(row.counter, meta.floor) - 1, request.proposal, 0)",
+        ),
+        ("next_token(row.counter, request.proposal, now)", "next_token(row.counter - 1, request.proposal, 0)"),
+    ),
     sql(
         "an acquire makes tokens of the clock alone",
-        ("row.counter + 1,", "0,"),
+        ("max(row.counter, meta.floor)", "meta.floor"),
+        ("next_token(row.counter,", "next_token(-1,"),
         aim=step_back,
     ),
     sql("a release ends any lease", ("row.request_id == request_id and row.expires_at > now", 'row.request_id != ""')),
     sql(
         "a waiter that gave up joins again",
         (
-            "request.request_id not in row.tombstones\n            and not self.is_new(rules)\n            and self",
-            "not self.is_new(rules)\n            and self",
+            "request.request_id not in row.tombstones\n            and self",
+            "self",
         ),
         aim=crowd,
     ),
     sql(
         "a waiter waits behind a lease that ran out",
         (
-            "now < row.expires_at <= now + row.ttl\n            and row.used_at <= now\n            and row",
-            "row",
+            "now < row.expires_at <= now + row.ttl\n            and row.used_at",
+            "row.used_at",
         ),
         aim=die,
     ),
@@ -258,14 +260,17 @@ SQL_MUTANTS: tuple[Mutant, ...] = (
     ),
     sql(
         "a release hands over by an old token",
-        ("_last_token(request, row.counter + 1, now)", "_last_token(request, row.counter, now - 300_000)"),
+        (
+            "next_token(row.counter, request.proposal, now)",
+            "next_token(row.counter - 1, request.proposal, now - 300_000)",
+        ),
         aim=step_back,
     ),
     sql(
         "a release hands over in a quarantine",
         (
-            "            and self.data.meta.quarantined_until <= now\n        )\n\n    def _hand_over",
-            "        )\n\n    def _hand_over",
+            "            and self.data.meta.quarantined_until <= now\n        )\n\n    def _join",
+            "        )\n\n    def _join",
         ),
         scenario="failover",
         aim=fail_over,

@@ -80,6 +80,25 @@ FOUND = {
         2033184270,
         "clients=2,tasks=1,rounds=4,names=1,duration=2.0041451414791354,cancel=0.1452312418822248,crashes=3",
     ),
+    # Its request and the release that granted it were taken in one step: the check knew the request before only.
+    "a waiter that asks in the step that grants it": (
+        "sql_barging_wire",
+        4220100950,
+        (
+            "clients=2,tasks=6,rounds=2,names=1,duration=3.262579553258816,duplicate=0.07994607288945893,"
+            "straggler=0.006787090426755038,errors=0.0067881032689578015,cancel=0.2822825497719642,cuts=3,slow=1,"
+            "pauses=3,crashes=2,clock_back=1"
+        ),
+    ),
+    # It was dropped as dead and joined again in one step: the check took its new place for the old one.
+    "a waiter that joins again in the step that drops it": (
+        "sql_failover",
+        4220101193,
+        (
+            "clients=2,tasks=6,rounds=2,names=1,duration=3.2999659050583157,loss=0.024008572859895223,pauses=2,"
+            "failovers=1,newcomers=1"
+        ),
+    ),
 }
 
 

@@ -4,12 +4,14 @@ import pytest
 
 from simulation import BY_NAME, Plan, simulate
 from tests.simulated.barging_mutants import BARGING_MUTANTS
+from tests.simulated.handover_mutants import HANDOVER_MUTANTS
 from tests.simulated.job_mutants import JOB_MUTANTS
 from tests.simulated.lua_mutants import LUA_MUTANTS
 from tests.simulated.mutants import MUTANTS, Mutant
 from tests.simulated.ordered_mutants import ORDERED_MUTANTS
 from tests.simulated.quantity_mutants import QUANTITY_MUTANTS
 from tests.simulated.quorum_mutants import QUORUM_MUTANTS
+from tests.simulated.row_mutants import ROW_MUTANTS
 from tests.simulated.sql_mutants import SQL_MUTANTS
 
 SEEDS = 2_000
@@ -26,6 +28,8 @@ SEEDS = 2_000
         *JOB_MUTANTS,
         *QUANTITY_MUTANTS,
         *BARGING_MUTANTS,
+        *HANDOVER_MUTANTS,
+        *ROW_MUTANTS,
     ],
     ids=lambda mutant: mutant.bug,
 )

@@ -57,7 +57,7 @@ def tenure_client(tenure_chaos: "Chaos") -> "Iterator[Client]":
 
 @pytest.fixture
 def tenure_async_client(tenure_chaos: "Chaos") -> "Iterator[AsyncClient]":
-    """Return an asyncio client of this test's own store, for one event loop."""
+    """Return an asyncio client of this test's own store, for any event loop."""
     from tenure_testing.pytest.clients import async_client_of
 
     with async_client_of(tenure_chaos) as client:

@@ -40,6 +40,8 @@ class Check:
     """Whether only stores that keep cells give the guarantee."""
     barging: bool = False
     """Whether only stores in which a waiter may be passed for a time give the guarantee."""
+    hands_over: bool = False
+    """Whether only stores that hand leases over give the guarantee."""
 
     def applies_to(self, capabilities: Capabilities, form: str) -> bool:
         """Tell whether a store with these capabilities must give this guarantee."""
@@ -53,6 +55,7 @@ class Check:
             (self.records, capabilities.records),
             (self.cells, capabilities.cells),
             (self.barging, capabilities.barging),
+            (self.hands_over, capabilities.hands_over),
         )
         return all(has or not needed for needed, has in needs)
 
@@ -71,12 +74,13 @@ def check(
     records: bool = False,
     cells: bool = False,
     barging: bool = False,
+    hands_over: bool = False,
 ) -> Callable[[Body], Check]:
     """Turn a function into a check; its docstring is the guarantee."""
 
     def make(body: Body) -> Check:
         guarantee = (body.__doc__ or "").strip()
-        needs = (queue, weights, multi_acquire, tokens, records, cells, barging)
+        needs = (queue, weights, multi_acquire, tokens, records, cells, barging, hands_over)
         return Check(body.__name__, guarantee, body, forms, exercises, *needs)
 
     return make

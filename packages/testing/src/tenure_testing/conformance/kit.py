@@ -33,7 +33,7 @@ from tenure.errors import LockTimeout
 from tenure.outcome import Outcome
 from tenure.runtimes import clocks
 from tenure.runtimes.aio import AsyncioRuntime
-from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.runtimes.threads import ThreadsRuntime, complete
 from tenure_testing.conformance.adapter import adapt
 from tenure_testing.conformance.wire import FaultyWire
 
@@ -315,7 +315,7 @@ class _RunningThread(Generic[T]):
 
     def _run(self) -> None:
         try:
-            self._results.append(drive(self._work()))
+            self._results.append(complete(self._work()))
         except BaseException as error:  # noqa: BLE001 - `result` raises it
             self._error = error
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tenure.contracts.store import Capabilities, StoreSource
 from tenure.errors import UsageError
-from tenure.runtimes.threads import drive
+from tenure.runtimes.threads import complete
 from tenure_testing.conformance.check import API_FORMS, Check
 from tenure_testing.conformance.checks import (
     cells,
@@ -17,6 +17,7 @@ from tenure_testing.conformance.checks import (
     elections,
     exclusion,
     fencing,
+    handover,
     jobs,
     lease_lifecycle,
     multi_acquire,
@@ -39,6 +40,7 @@ _modules = (
     deadlocks,
     fencing,
     lease_lifecycle,
+    handover,
     closing,
     with_statements,
     contract,
@@ -61,7 +63,7 @@ def checks_for(capabilities: Capabilities, form: str) -> list[Check]:
 def run_check(check: Check, source: StoreSource, form: str = "threads") -> None:
     """Run one check. Raises Violation, or what the store raised, if the guarantee does not hold."""
     if form == "threads":
-        drive(_run(check, ThreadsKit(source)))
+        complete(_run(check, ThreadsKit(source)))
     elif form == "asyncio":
         asyncio.run(_run(check, AsyncioKit(source)))
     else:

@@ -48,7 +48,9 @@ class FaultyWire:
         self.stalled = False
         """Whether renewals hang. They fail when the stall is over."""
         self.deaf = False
-        """Whether notifications are lost."""
+        """Whether notifications are lost, but for revocations and their requests."""
+        self.unaware = False
+        """Whether the notification that a name was revoked is lost."""
         self.lose: Counter[str] = Counter()
         """How many replies to "acquire", "release" and "adjust" are still to be lost, after the store has acted."""
         self.counts: Counter[str] = Counter()
@@ -91,10 +93,12 @@ class _Tapped:
 
     async def open(self, deliver: Callable[[Notification], None], until: float) -> str:
         def receive(notification: Notification) -> None:
-            if not self._wire.deaf or notification.kind in (
-                NotificationKind.REVOKED,
-                NotificationKind.REVOCATION_REQUESTED,
-            ):
+            wire = self._wire
+            if notification.kind is NotificationKind.REVOKED:
+                lost = wire.unaware
+            else:
+                lost = wire.deaf and notification.kind is not NotificationKind.REVOCATION_REQUESTED
+            if not lost:
                 deliver(notification)
 
         self._wire.attach(lambda notification: _ignore(self._runtime.post(partial(deliver, notification))))

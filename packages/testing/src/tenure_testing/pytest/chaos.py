@@ -92,8 +92,8 @@ class Chaos:
 
         The former holders are notified at once. The lease ends with the test, unless it is released before.
         """
-        victims = [(each, held) for each in self._leases.all() for held in each.held if held.name == name]
-        lease = self._thief.lock(name, ttl).acquire(timeout=0)
+        victims = [(each, held) for each in self._leases.all() for held in each.held if held.grant.name == name]
+        lease = self._thief.lock(name, ttl=ttl).acquire(timeout=0)
         for acquired, held in victims:
             self._declare_lost(acquired, held, REVOKED)
         self._stolen.append(lease)
@@ -182,7 +182,7 @@ class Chaos:
     def _lose(self, acquired: Acquired) -> None:
         held = acquired.held[0]
         self._declare_lost(acquired, held, EXPIRED)
-        self._table.expire(held.name, held.request_id)
+        self._table.expire(held.grant.name, held.grant.request_id)
 
     def _declare_lost(self, acquired: Acquired, held: CoreLease, because: str) -> None:
         lost = acquired.session.renewer.lose(held, because) if held.trusted() else None
@@ -216,5 +216,5 @@ def _sleep(held: CoreLease, seconds: float) -> None:
         held.ends_at -= seconds
         held.due_at -= seconds
         held.lingers_until -= seconds
-        held.free_at -= seconds if held.free_at else 0.0
+        held.grant.free_at -= seconds if held.grant.free_at else 0.0
     held.trusted()

@@ -1,7 +1,6 @@
 """The clients of the fixtures. Each is closed at the end of its test, whatever the state in which the test left it."""
 
 import asyncio
-import contextlib
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -48,7 +47,4 @@ def _close(client: AsyncClient, runtime: Runtime | None) -> None:
     elif not runtime.loop.is_closed():
         runtime.loop.run_until_complete(client.close())
     else:
-        loop = asyncio.new_event_loop()
-        with contextlib.suppress(RuntimeError):  # the old loop raises it if it was closed with tasks in it
-            loop.run_until_complete(client.close())
-        loop.close()
+        asyncio.run(client.close())

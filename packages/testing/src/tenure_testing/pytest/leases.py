@@ -40,11 +40,11 @@ class Acquired:
     @property
     def names(self) -> tuple[str, ...]:
         """The acquired names."""
-        return tuple(held.name for held in self.held)
+        return tuple(held.grant.name for held in self.held)
 
     def is_open(self) -> bool:
         """Tell whether the user has neither released nor dropped the lease, be it lost or not."""
-        return self.face() is not None and not any(held.let_go or held.outcome for held in self.held)
+        return self.face() is not None and not any(held.release_begun or held.outcome for held in self.held)
 
     def is_valid(self) -> bool:
         """Tell whether the lease is open and not lost."""
@@ -126,4 +126,4 @@ class Leases:
 
 def _lost(acquired: Acquired) -> str:
     held = next((each for each in acquired.held if not each.trusted()), acquired.held[0])
-    return f"the lease of {held.name!r} (token {held.token}) was lost"
+    return f"the lease of {held.grant.name!r} (token {held.token}) was lost"

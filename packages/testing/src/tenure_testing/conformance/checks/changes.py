@@ -204,6 +204,64 @@ async def resize_requires_the_current_capacity(kit: Kit) -> None:
     expect(await free.try_acquire() is not None, "a name that nobody uses takes any number")
 
 
+@check(weights=True, queue=True)
+async def resizing_semaphore_stays_in_use(kit: Kit) -> None:
+    """A semaphore that is resized, and used meanwhile, gets no UsageError: requests are sent again."""
+    semaphore = kit.client().semaphore("name", 2, ttl=LONG)
+    stop = False
+
+    async def use() -> int:
+        rounds = 0
+        while not stop:
+            await (await semaphore.acquire(timeout=TEST_TIMEOUT)).release()
+            rounds += 1
+            await kit.pause()  # in asyncio the others run meanwhile
+        return rounds
+
+    users = [kit.start(use) for _ in range(3)]
+    try:
+        for permits in (3, 1, 4, 2, 5, 1, 3, 2) * 2:
+            await semaphore.resize(permits)
+            await kit.pause()
+    finally:
+        stop = True
+    expect(all([await each.result() > 0 for each in users]), "all users go on")
+
+
+@check(weights=True, cells=True)
+async def semaphore_takes_the_number_of_the_store(kit: Kit) -> None:
+    """Semaphores without a number of their own are resized while they work, and the number stays when they are free."""
+    here, there, later = (kit.client().semaphore("name", None, ttl=LONG) for _ in range(3))
+    refusal = await _refusal(here.acquire(timeout=0))
+    expect("no number of permits" in refusal, "there is no number before the first resize")
+    await here.resize(1)
+    lease = await here.acquire()
+    expect(await there.try_acquire() is None, "there is one permit")
+    await there.resize(3)
+    others = [await here.acquire(timeout=TEST_TIMEOUT), await there.acquire(timeout=TEST_TIMEOUT)]
+    expect(await later.try_acquire() is None, "there are three permits")
+    refusal = await _refusal(later.acquire(weight=4))
+    expect("from 1 to 3" in refusal, "more permits than there are now are refused")
+    for each in [lease, *others]:
+        await each.release()
+    expect(await later.try_acquire(weight=3) is not None, "the number stays when nobody uses the name")
+
+
+@check(weights=True, cells=True)
+async def kept_number_replaces_an_older_one(kit: Kit) -> None:
+    """A number that another user set while the name was free does not last: the store keeps that of the last resize."""
+    fleet, old = kit.client().semaphore("name", None, ttl=LONG), kit.client().semaphore("name", 1, ttl=LONG)
+    await fleet.resize(2)
+    lease = await old.acquire()
+    theirs = await fleet.acquire(timeout=TEST_TIMEOUT)
+    lease.check()
+    theirs.check()
+    other = kit.client().semaphore("other", 3, ttl=LONG)
+    held = await other.acquire()
+    expect(await kit.client().semaphore("other", None, ttl=LONG).try_acquire(weight=2) is not None, "the number in use")
+    held.check()
+
+
 # -- revocation requests -----------------------------------------------------------------------------------------
 
 

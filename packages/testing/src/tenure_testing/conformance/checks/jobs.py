@@ -5,9 +5,9 @@
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
-from tenure import JobStatus
+from tenure import FingerprintMismatch, JobStatus
 from tenure.client import AsyncClient
-from tenure.runtimes.threads import drive
+from tenure.runtimes.threads import complete
 from tenure_testing.conformance.check import check
 from tenure_testing.conformance.kit import Kit, expect
 
@@ -19,7 +19,7 @@ Work = Callable[[], Coroutine[Any, Any, Any]]
 
 def _in_form(kit: Kit, work: Work) -> Work:
     """Return `work` as the function that a job of this form runs."""
-    return work if kit.form == "asyncio" else cast("Work", lambda: drive(work()))
+    return work if kit.form == "asyncio" else cast("Work", lambda: complete(work()))
 
 
 async def _call(kit: Kit, client: AsyncClient, work: Work, **options: Any) -> Any:  # noqa: ANN401 - a result in either form
@@ -68,6 +68,32 @@ async def key_is_run_once_and_the_others_wait(kit: Kit) -> None:
     statuses = sorted([str((await each.result()).status) for each in running])
     expect(statuses == ["done", "done", "done", "ran"] and len(began) == 1, "one call runs it, the others wait")
     expect((await _call(kit, clients[0], _nothing, key="other")).ran, "another key is run for itself")
+
+
+@check(cells=True)
+async def every_caller_for_a_key_gets_the_result_of_its_run(kit: Kit) -> None:
+    """With `keep` the result of the one run goes to all callers; a call for other work is refused, and runs nothing."""
+    clients = [kit.client() for _ in range(3)]
+    began: list[str] = []
+
+    async def work() -> tuple[str, int]:
+        began.append("")
+        await kit.pause(0.1)
+        return "paid", len(began)
+
+    async def call(client: AsyncClient, body: str) -> Any:  # noqa: ANN401 - a result in either form
+        return await _call(kit, client, work, key="k", keep=3600.0, fingerprint={"body": body})
+
+    running = [kit.start(lambda client=each: call(client, "a")) for each in clients]  # type: ignore[misc]
+    values = [(await each.result()).value for each in running]
+    expect(values == [["paid", 1]] * 3 and len(began) == 1, "all get the result of the one run")
+    try:
+        await call(clients[0], "b")
+    except FingerprintMismatch:
+        pass
+    else:
+        expect(False, "another fingerprint is refused")  # noqa: FBT003 - it is wrong to come here
+    expect((await call(clients[1], "a")).value == ["paid", 1] and len(began) == 1, "the key stays as it was")
 
 
 @check(cells=True)

@@ -88,6 +88,21 @@ async def silent_holder_loses_the_lease(kit: Kit) -> None:
     theirs.check()
 
 
+@check(exercises="store")
+async def unrenewed_lease_ends_when_extend_says(kit: Kit) -> None:
+    """With `renew=False` a lease ends at its ttl, though its holder lives; `extend` moves its end either way."""
+    here, there = kit.client(), kit.client()
+    ended = await here.lock("name", ttl=kit.short, renew=False).acquire()
+    (await there.lock("name", ttl=LONG).acquire(timeout=TEST_TIMEOUT)).check()
+    expect(is_lost(ended), "the lease ended before another was granted")
+
+    extended = await here.lock("other", ttl=KEPT, renew=False).acquire()
+    expect(await extended.extend(LONG) > KEPT, "an extension prolongs the lease")
+    expect(await extended.extend(kit.short) <= kit.short, "an extension shortens the lease")
+    (await there.lock("other", ttl=LONG).acquire(timeout=TEST_TIMEOUT)).check()
+    expect(is_lost(extended), "the shortened lease ended before another was granted")
+
+
 @check()
 async def lease_is_lost_while_a_renewal_hangs(kit: Kit) -> None:
     """A lease is lost at its local deadline even while a renewal hangs."""
@@ -302,6 +317,32 @@ async def revoke_takes_the_name(kit: Kit) -> None:
     expect(is_lost(lease), "the lease is lost")
     expect(await lease.release() is Outcome.TAKEN_OVER, "the victim's release returns TAKEN_OVER")
     await _untouched(judge, theirs)
+
+
+@check(exercises="store", tokens=True)
+async def revoked_lease_is_never_released(kit: Kit) -> None:
+    """A release after a revocation that the holder never heard of does not return RELEASED.
+
+    Neither if another holds the name and the first reply to the release is lost, nor if the name is free again.
+    """
+    for another_follows in (True, False):
+        name = f"name-{another_follows}"
+        wire = FaultyWire()
+        wire.cut = wire.unaware = True
+        here, there = kit.client(wire), kit.client()
+        lease = await here.lock(name, ttl=KEPT).acquire()
+        await there.revoke(name, force=True)
+        theirs = await there.lock(name, ttl=LONG).acquire()
+        if another_follows:
+            wire.lose["release"] = 1
+        else:
+            await theirs.release()
+        outcome = await lease.release()
+        expect(outcome is not Outcome.RELEASED, f"the release of a revoked lease returns {outcome}")
+        if another_follows:
+            theirs.check()
+            view = await there.inspect(name)
+            expect([holder.token for holder in view.holders] == [theirs.token], "the new holder keeps the name")
 
 
 @check(tokens=True)

@@ -51,10 +51,10 @@ async def counter_is_exact_to_its_bounds(kit: Kit) -> None:
 
 @check(cells=True)
 async def limit_lets_no_more_pass(kit: Kit) -> None:
-    """A limit lets its burst pass at once and refuses what is more, for all clients together and each key alone."""
+    """A limit lets its rate pass at once and refuses what is more, for all clients together and each key alone."""
     here, there = kit.client(), kit.client()
-    first, second = here.limit("l", 1, LONG, burst=3), there.limit("l", 1, LONG, burst=3)
-    expect(await first.try_acquire(2) and await second.try_acquire(), "the burst passes at once")
+    first, second = here.limit("l", 3, LONG), there.limit("l", 3, LONG)
+    expect(await first.try_acquire(2) and await second.try_acquire(), "the rate passes at once")
     expect(not await first.try_acquire() and not await second.try_acquire(), "no more pass")
     try:
         await second.acquire(timeout=LONG / 10)
@@ -69,7 +69,7 @@ async def limit_lets_no_more_pass(kit: Kit) -> None:
 @check(cells=True)
 async def limit_lets_waiters_pass(kit: Kit) -> None:
     """A waiter passes when its slot has come, and none of several waiters passes before its slot."""
-    limit = kit.client().limit("l", 20, 1.0)
+    limit = kit.client().limit("l", 20, 1.0, smooth=True)
     began = kit.now()
     for _ in range(5):
         await limit.acquire(timeout=10)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from tenure import AsyncClient, AsyncLease
 from tenure.contracts.deadlines import seconds
 from tenure.contracts.messages import Notification, NotificationKind, Queued
-from tenure.core.attempt import INTERVAL
+from tenure.core.access import INTERVAL
 from tenure.errors import LockTimeout, StoreUnavailable
 from tenure.outcome import Outcome
 from tenure_testing.conformance.check import check
