@@ -1,5 +1,6 @@
-"""An example: many processes count a web access log into one shared record, without a lock and with one.
+"""An example: many processes work on shared data, without Tenure and with it, in three stories.
 
-`make demo` and `python -m demo` run it. The example uses Tenure as any program does, with `import tenure`, and prints
-with `rich`. Read `worker.py` first: it shows how a program uses a lock and its token.
+`make demo` and `python -m demo` run it. The example uses Tenure as any program does, with `import tenure`, prints with
+`rich`, and draws a page with the HTML of the console. Read `statistics.py` first: it shows how a program uses a lock
+and its token. `coupons.py` uses a stock, `push.py` a job.
 """

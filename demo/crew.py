@@ -28,6 +28,7 @@ class Crew:
         self._url = url
         self._folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._killed: set[int] = set()
         self._pipe = -1
         self._rest = b""
 
@@ -93,10 +94,15 @@ class Crew:
         """Send a signal to a worker."""
         self._processes[number].send_signal(what)
 
+    def kill(self, number: int) -> None:
+        """Kill a worker, as the kernel does when memory is short."""
+        self._killed.add(number)
+        self._processes[number].kill()
+
     def check_health(self) -> None:
-        """Raise DemoError if a worker has failed, unless the plan killed it."""
+        """Raise DemoError if a worker has failed, unless `kill` ended it."""
         for number, process in enumerate(self._processes):
-            if process.poll() and (number, process.returncode) != (self._plan.kill, -signal.SIGKILL):
+            if process.poll() and number not in self._killed:
                 words = self._errors(number).read_text("utf-8", "replace").strip().splitlines()
                 raise DemoError(f"worker {number + 1} failed: {words[-1] if words else process.returncode}")
 

@@ -5,6 +5,7 @@ refuses the late write of an older holder. See `tenure.Fence`.
 """
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,19 +22,31 @@ WRITE = "UPDATE record SET document = :document WHERE fence = :token"
 FENCE = "SELECT fence FROM record"
 
 
+def connect(path: str | Path) -> sqlite3.Connection:
+    """Open data that processes share; each statement is a transaction of its own."""
+    return sqlite3.connect(path, timeout=20, isolation_level=None)
+
+
+def create(path: str | Path, *statements: str) -> None:
+    """Make data that processes share."""
+    with closing(connect(path)) as data:
+        data.execute("PRAGMA journal_mode = WAL")
+        for each in statements:
+            data.execute(each)
+
+
 class SharedRecord:
     """The connection of one process to the shared record."""
 
     def __init__(self, path: Path) -> None:
         """Open the connection."""
-        self._connection = sqlite3.connect(path, timeout=20, isolation_level=None)
+        self._connection = connect(path)
 
     @classmethod
     def create(cls, path: Path) -> Self:
         """Make an empty record."""
+        create(path, CREATE)
         record = cls(path)
-        record._connection.execute("PRAGMA journal_mode = WAL")
-        record._connection.execute(CREATE)
         record._connection.execute(INSERT, (Tally().dump(),))
         return record
 

@@ -1,4 +1,4 @@
-"""One round of the demo: starts the workers together, kills one and stops one if planned, and waits for the others."""
+"""One round of a story: starts the workers together, kills those that pause or stops one, and waits for the others."""
 
 import signal
 import time
@@ -8,8 +8,6 @@ from pathlib import Path
 
 from demo.crew import Crew
 from demo.plan import DemoError, DemoEvent, Plan, What
-from demo.record import SharedRecord
-from demo.tally import Tally
 
 LIMIT = 90.0
 """The longest that a round may take, in seconds."""
@@ -22,10 +20,9 @@ SPARE = 1.5
 
 
 @dataclass(slots=True)
-class Story:
-    """The events of a round, and the counts in its record."""
+class RoundResult:
+    """The events of a round, and its time."""
 
-    tally: Tally = field(default_factory=Tally)
     events: list[DemoEvent] = field(default_factory=list[DemoEvent])
     began: float = 0.0
     ended: float = 0.0
@@ -39,51 +36,49 @@ class Round:
     """A running round."""
 
     def __init__(self, plan: Plan, url: str, folder: Path, tick: Callable[[], None]) -> None:
-        """Prepare a round. `tick` is called for each written update."""
+        """Prepare a round. `tick` is called for each unit of work that is done."""
         self._plan = plan
         self._url = url
         self._folder = folder
         self._tick = tick
-        self._story = Story()
+        self._result = RoundResult()
         self._stopped: DemoEvent | None = None
         self._nudge_at = 0.0
 
-    def run(self) -> Story:
+    def run(self) -> RoundResult:
         """Run the round. Raises DemoError if it fails."""
-        with SharedRecord.create(Path(self._plan.record)) as record:
-            until = time.monotonic() + LIMIT
-            with Crew(self._plan, self._url, self._folder) as crew:
-                self._start_together(crew, until)
-                self._watch(crew, until)
-                crew.check_ends(until)
-            self._story.ended = time.monotonic()
-            self._story.events.sort(key=lambda event: event.at)
-            self._story.tally = record.read()
-        return self._story
+        until = time.monotonic() + LIMIT
+        with Crew(self._plan, self._url, self._folder) as crew:
+            self._start_together(crew, until)
+            self._watch(crew, until)
+            crew.check_ends(until)
+        self._result.ended = time.monotonic()
+        self._result.events.sort(key=lambda event: event.at)
+        return self._result
 
     def _start_together(self, crew: Crew, until: float) -> None:
         waiting = self._plan.workers
         while waiting:
             waiting -= len(crew.events(TICK) or [])
             self._check(crew, until)
-        self._story.began = time.monotonic()
+        self._result.began = time.monotonic()
         for number in range(self._plan.workers):
             crew.tell(number)
 
     def _watch(self, crew: Crew, until: float) -> None:
         while (events := crew.events(TICK)) is not None:
             for event in events:
-                self._story.events.append(event)
+                self._result.events.append(event)
                 self._react(event, crew)
             self._nudge(crew)
             self._check(crew, until)
 
     def _react(self, event: DemoEvent, crew: Crew) -> None:
         stopped = self._stopped
-        if event.what is What.WROTE:
+        if event.what in (What.WROTE, What.SOLD):
             self._tick()
-        elif event.what is What.PAUSED and event.worker == self._plan.kill:
-            crew.send_signal(event.worker, signal.SIGKILL)  # as the kernel does when memory is short
+        elif event.what is What.PAUSED and event.worker != self._plan.stop:
+            crew.kill(event.worker)
             self._note(What.KILLED, event)
         elif event.what is What.PAUSED:
             crew.send_signal(event.worker, signal.SIGSTOP)  # as a debugger, a suspended machine or a swap storm does
@@ -111,9 +106,33 @@ class Round:
         return time.monotonic() + self._plan.ttl + SPARE
 
     def _note(self, what: What, of: DemoEvent) -> None:
-        self._story.events.append(DemoEvent(of.worker, what, time.monotonic(), of.token, of.batch))
+        self._result.events.append(DemoEvent(of.worker, what, time.monotonic(), of.token, of.batch))
 
     def _check(self, crew: Crew, until: float) -> None:
         crew.check_health()
         if time.monotonic() > until:
             raise DemoError(f"the round was not over after {LIMIT:g} s. Check whether the store is very slow.")
+
+
+@dataclass(slots=True)
+class Stage:
+    """The settings that all stories share: the number of workers, the store, a folder for data, and a listener."""
+
+    workers: int
+    url: str
+    folder: Path
+    log: Path
+    log_name: str
+    namespace: str
+    tell: Callable[[str], None] = print
+    """Tells a sentence before the rounds begin."""
+    count: Callable[[str, int], Callable[[], None]] = lambda _title, _total: lambda: None
+    """Shows the progress of a round, which has a title and a number of units of work."""
+
+    def half(self) -> int:
+        """Return the number of workers of a story in which fewer show as much; at least three."""
+        return max(3, self.workers // 2)
+
+    def play(self, plan: Plan, title: str, total: int) -> RoundResult:
+        """Run a round."""
+        return Round(plan, self.url, self.folder, self.count(title, total)).run()

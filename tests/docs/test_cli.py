@@ -1,4 +1,4 @@
-"""What docs/cli.md shows is what happens: scripts print what follows them, and tables name what there is."""
+"""What docs/cli.md and docs/operate.md show happens: scripts print what follows them, tables name what there is."""
 
 import json
 import os
@@ -11,15 +11,17 @@ from pathlib import Path
 import pytest
 
 import tenure
-from tenure.cli import output
-from tenure.cli.app import ALL, run_app
-from tenure.cli.diagnostics import Status
+from tenure.cli import output, run_app
+from tenure.cli.commands import COMMANDS
+from tenure.cli.output import Status
 from tenure.contracts.messages import HolderView, NameView, WaiterView
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 TEXT = PAGE.read_text("utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-SCRIPTS = [(shell, script, told) for (shell, script), (kind, told) in pairwise(BLOCKS) if kind == "text"]
+OPERATE = (PAGE.parent / "operate.md").read_text("utf-8")
+ALL_BLOCKS = BLOCKS + re.findall(r"^```(\w+)\n(.*?)^```$", OPERATE, re.MULTILINE | re.DOTALL)
+SCRIPTS = [(shell, script, told) for (shell, script), (kind, told) in pairwise(ALL_BLOCKS) if kind == "text"]
 
 
 @pytest.mark.parametrize(("shell", "script", "told"), SCRIPTS, ids=range(len(SCRIPTS)))
@@ -42,7 +44,7 @@ def test_every_script_prints_what_follows_it(shell: str, script: str, told: str,
 
 def test_every_script_is_followed_by_what_it_prints() -> None:
     """None is left out."""
-    assert len(SCRIPTS) == sum(language in {"sh", "bash"} for language, _ in BLOCKS) > 5
+    assert len(SCRIPTS) == sum(language in {"sh", "bash"} for language, _ in ALL_BLOCKS) > 5
 
 
 def test_every_status_is_documented() -> None:
@@ -61,7 +63,7 @@ def test_every_field_of_json_is_documented() -> None:
         assert re.findall(r"`(\w+)`", row) == list(fields)
 
 
-@pytest.mark.parametrize("command", ALL)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_is_documented(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """On the page, and in its own help with the statuses that it exits with."""
     first, *second = command.split()
