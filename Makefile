@@ -7,6 +7,7 @@
 #   PYTEST_ARGS="..."   passed on to pytest, BENCH_ARGS="..." to the benchmarks, MODELS_ARGS="..." to the models
 #   PART=simulation     a part of the tests of `make test-all`; scripts/test_all.py lists them
 #   LOG=path            a log for the demo to work on
+#   STORY=coupons       a story for the demo to tell alone: statistics, coupons or push
 
 PYTHON ?=
 VENV ?= .venv$(if $(PYTHON),-$(notdir $(PYTHON)))
@@ -14,25 +15,26 @@ BIN = $(VENV)/bin
 JOBS ?= auto
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
-SEEDS ?= 2000
+SEEDS ?= 1000
 ROUNDS ?= 20
 SIM_ARGS ?=
 MODELS_ARGS ?=
 PART ?=
 LOG ?=
+STORY ?=
 
 # Tests start hundreds of interpreters: each would compile what it imports anew if none might keep it.
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test test-all test-landing stress sim coverage lint format types models bench dist servers clean
+.PHONY: help docs demo test test-all test-landing stress sim coverage lint format types models bench dist servers clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
 
-demo: $(VENV)/.installed-demo ## see it work (LOG=path: on your own log)
-	@$(BIN)/python -m demo $(if $(LOG),"$(LOG)")
+demo: $(VENV)/.installed-demo ## see it work, in three stories (LOG=path: on your own log; STORY=coupons: one of them)
+	@$(BIN)/python -m demo $(if $(LOG),"$(LOG)") $(if $(STORY),--story "$(STORY)")
 
 test: $(VENV)/.installed-dev servers ## run the tests that tell within minutes (PYTEST_ARGS="-k lock": some of them)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m change --junitxml=build/junit-test.xml $(PYTEST_ARGS)
@@ -69,11 +71,14 @@ types: $(VENV)/.installed-dev ## check types with mypy and pyright, both strict
 	$(BIN)/mypy --strict $(wildcard src packages tests simulation models bench demo examples scripts)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
+docs: $(VENV)/.installed-dev ## build the site of the documentation into build/docs, with warnings as errors
+	$(BIN)/sphinx-build -W --keep-going --jobs auto docs build/docs
+
 models: $(VENV)/.installed-dev ## check the models of the protocol with Spin (MODELS_ARGS="--long --stories")
 	$(BIN)/python -m models.run $(MODELS_ARGS)
 
 bench: $(VENV)/.installed-bench servers ## run the benchmarks
-	$(BIN)/python -m bench.redis.apart
+	$(BIN)/python -m bench.peers.apart
 	$(BIN)/python -m bench $(BENCH_ARGS)
 
 dist: $(VENV)/.installed-dev ## build both packages, and check them

@@ -11,26 +11,37 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast, get_overloads
+from typing import Any, cast, get_args, get_origin, get_overloads
 
-from tenure.cli.app import ALL
-from tenure.cli.parser import Command
+from tenure.cli.commands import COMMANDS, Command, find
 from tenure.primitives import options
 from tenure.stores.urls import SCHEMES
 from tenure_testing import plugin
 
 FILE = Path(__file__).with_name("public.txt")
 
-MODULES = ("tenure", "tenure.fencing", "tenure_testing.conformance", "tenure_testing.pytest")
+MODULES = (
+    *("tenure", "tenure.console", "tenure.doctor", "tenure.events", "tenure.fencing", "tenure.metrics"),
+    *("tenure.compat.redis", "tenure.compat.redis.asyncio"),
+    *("tenure.celery", "tenure.django", "tenure.fastapi", "tenure.pydantic_ai", "tenure.starlette"),
+    "tenure.stores.rows",
+    *("tenure_testing.conformance", "tenure_testing.pytest"),
+)
 """The modules whose `__all__` is public."""
 
-SOURCES = {each: f"{each}_source" for each in ("redis", "postgresql", "mysql")}
-"""The functions in `tenure.stores` that make a store of a client or an engine of the user's."""
+SOURCES = {each: f"{each}_source" for each in ("redis", "postgresql", "mysql", "objects")}
+"""The functions in `tenure.stores` that make a store of a client, an engine or a bucket of the user's."""
 
-MADE_BY_USERS = re.compile(r"(Async)?Client|\w+Guard|StoredObject|Stop|StoreConformance")
+MADE_BY_USERS = re.compile(r"(Async)?(Client|RedisPyLock)|Limiter|\w+Guard|StoredObject|Stop|StoreConformance|Row")
 """The classes that a user makes; objects of the others come out of calls."""
 
-OPTIONS = (options.Options, options.PlainOptions, options.MultiLockOptions, options.ElectionOptions)
+OPTIONS = (
+    options.Options,
+    options.PlainOptions,
+    options.MultiLockOptions,
+    options.ElectionOptions,
+    options.OnceOptions,
+)
 """The keywords of `lock`, `semaphore` and the others."""
 
 INTERNAL = {
@@ -38,6 +49,7 @@ INTERNAL = {
     *(f"{view}.read_metadata" for view in ("HolderView", "WaiterView")),
     *(f"Stop.{name}" for name in ("check", "watching")),
     *(f"Chaos.{name}" for name in ("close", "source", "store")),
+    *(f"Report.{name}" for name in ("add", "merge")),
     "Sections.verdict",
 }
 """What other modules of the same package call."""
@@ -104,7 +116,21 @@ def of_member(kind: type, name: str) -> Iterator[str]:
         function := inspect.unwrap(cast("Callable[..., object]", getattr(value, "__func__", value)))
     ):
         forms = [signature(each, name) for each in get_overloads(function) or [function]]
-        yield from (form for form in forms if not form.endswith("-> Never"))
+        for form in forms:
+            if not form.endswith("-> Never"):
+                before, arrow, returned = form.rpartition("-> ")
+                yield f"{before}{arrow}{_arguments(kind).get(returned, returned)}"
+
+
+def _arguments(kind: type) -> dict[str, str]:
+    """Return what the type variables of the bases of a class stand for in it."""
+    return {
+        variable.__name__: argument.__name__
+        for base in kind.__mro__
+        for each in vars(base).get("__orig_bases__", ())
+        for variable, argument in zip(getattr(get_origin(each), "__parameters__", ()), get_args(each), strict=False)
+        if isinstance(argument, type)
+    }
 
 
 def of_fields(kind: type) -> Iterator[str]:
@@ -172,7 +198,7 @@ def lines() -> list[str]:
     found += [f"fixture {name}" for name, value in vars(plugin).items() if "Fixture" in type(value).__name__]
     found += [f"scheme {scheme}://" for scheme in sorted(SCHEMES)]
     found += [f"option of {each.__name__}: {line}" for each in OPTIONS for line in of_fields(each)]
-    found += [line for name in sorted(ALL) for line in of_command(ALL[name])]
+    found += [line for name in sorted(COMMANDS) for line in of_command(find(name))]
     return list(dict.fromkeys(found))
 
 

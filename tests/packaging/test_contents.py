@@ -49,11 +49,11 @@ def test_both_have_one_version(built: Built) -> None:
 
 
 def test_each_wheel_has_its_package_and_nothing_else(built: Built) -> None:
-    """Every file of it, scripts of Redis and SQL and the mark of its types included."""
+    """Every file of it, scripts of Redis and SQL and the mark of its types included, but for the pages on the code."""
     for folder, wheel in zip(FOLDERS, built.wheels, strict=True):
         source = folder / "src"
         files = {str(path.relative_to(source)) for path in source.rglob("*") if path.is_file()}
-        expected = {name for name in files if "__pycache__" not in name}
+        expected = {name for name in files if "__pycache__" not in name and not name.endswith(".md")}
         assert {name for name in contents(wheel) if ".dist-info/" not in name} == expected
         assert {name.partition("/")[0] for name in expected} == {wheel.name.partition("-")[0]}
         assert any(name.endswith("/py.typed") for name in expected)
@@ -72,7 +72,9 @@ def test_tenure_needs_nothing(built: Built) -> None:
     """Each client of a server is an extra, and no extra is for those who work on Tenure."""
     found = metadata(built.wheels[0])
     assert all("; extra == " in each for each in found.get_all("Requires-Dist", []))
-    extras = {"cli", "cron", "mysql", "postgresql", "redis", "zookeeper", "zookeeper-sasl"}
+    databases = {"mysql", "nats", "objects", "postgresql", "redis", "zookeeper", "zookeeper-sasl"}
+    frameworks = {"celery", "django", "fastapi", "pydantic-ai", "starlette"}
+    extras = {"cli", "cron", "mcp", "opentelemetry", "prometheus", "web", *databases, *frameworks}
     assert set(found.get_all("Provides-Extra", [])) == extras
 
 

@@ -5,10 +5,12 @@ from tests.servers.cluster import Cluster, ClusterNode
 from tests.servers.etcd import EtcdEnsemble, EtcdServer
 from tests.servers.mariadb import MariaDbServer, Replica
 from tests.servers.memcached import MemcachedServer
+from tests.servers.nats import NatsCluster, NatsServer
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgresql import PostgresServer, Standby
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer, five_nodes
+from tests.servers.seaweed import SeaweedServer
 from tests.servers.sentinel import Sentinel, SentinelGroup
 from tests.servers.server import Server, start_all, stop_all
 from tests.servers.tls import Certificates, RedisTlsServer
@@ -24,12 +26,15 @@ __all__ = [
     "EtcdServer",
     "MariaDbServer",
     "MemcachedServer",
+    "NatsCluster",
+    "NatsServer",
     "PgBouncer",
     "PostgresServer",
     "Proxy",
     "RedisServer",
     "RedisTlsServer",
     "Replica",
+    "SeaweedServer",
     "Sentinel",
     "SentinelGroup",
     "Server",

@@ -21,10 +21,13 @@ from tests.servers import (
     EtcdServer,
     MariaDbServer,
     MemcachedServer,
+    NatsCluster,
+    NatsServer,
     PgBouncer,
     PostgresServer,
     RedisServer,
     RedisTlsServer,
+    SeaweedServer,
     SentinelGroup,
     ZooKeeperEnsemble,
     ZooKeeperServer,
@@ -54,6 +57,8 @@ GROUPS = {
     "zookeeper_ensemble": "zookeeper ensemble",
     "etcd_server": "etcd",
     "etcd_ensemble": "etcd ensemble",
+    "nats_cluster": "nats cluster",
+    "seaweed_server": "seaweed",
 }
 """The fixtures that are started once, and the group of tests that one process runs."""
 
@@ -205,3 +210,27 @@ def memcached_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memca
     with MemcachedServer(tmp_path_factory.mktemp("memcached")) as server:
         _started["memcached_server"] = [server]
         yield server
+
+
+@pytest.fixture(scope="session")
+def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """Run one NATS server with JetStream."""
+    with NatsServer(tmp_path_factory.mktemp("nats")) as server:
+        _started["nats_server"] = [server]
+        yield server
+
+
+@pytest.fixture(scope="session")
+def seaweed_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedServer]:
+    """Run one SeaweedFS server, with a bucket of S3."""
+    with SeaweedServer(tmp_path_factory.mktemp("seaweed")) as server:
+        _started["seaweed_server"] = [server]
+        yield server
+
+
+@pytest.fixture(scope="session")
+def nats_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsCluster]:
+    """Run three NATS servers that keep each bucket three times."""
+    with NatsCluster(tmp_path_factory.mktemp("nats-cluster")) as cluster:
+        _started["nats_cluster"] = [cluster]
+        yield cluster

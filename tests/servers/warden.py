@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypedDict
 
+from tests.servers import versions
+
 REMOVE = r"""
 remove() {
     memory=$(sed -n '7s/.* //p' "$1/data/postmaster.pid" 2>/dev/null)
@@ -134,6 +136,7 @@ def start(
 
     `user` is the name of the user to become, which only root can do.
     """
+    versions.note(command)
     with log.open("ab") as out:
         return subprocess.Popen(
             ["/bin/sh", "-c", REGISTER_AND_RUN, "sh", *command],
