@@ -80,6 +80,7 @@ class Bucket:
 
     async def read(self, key: str, timeout: float) -> Row:
         """Return a row; `Row()` if there is none."""
+        known = self._newest.get(key, 0)  # what is written meanwhile may be newer than the answer
         asked = {"last_by_subj": self._subjects + key}
         try:
             reply = await self._call(f"STREAM.MSG.GET.{self._stream}", asked, timeout)
@@ -88,7 +89,7 @@ class Bucket:
                 raise
             reply = {"message": {"seq": 0}}
         message: Api = reply["message"]
-        if message["seq"] < self._newest.get(key, 0):
+        if message["seq"] < min(known, self._newest.get(key, 0)):  # which a bucket made anew begins again
             if (present := self._present()) is not None:
                 self._leave(present)
             raise StoreUnavailable(self._says("a server that leads no longer has answered"))
@@ -117,8 +118,10 @@ class Bucket:
             if error.kind in WRONG_LAST:
                 if sent.times == 1:
                     return None
-                if (row := await self.read(key, until - time.monotonic())).value == value:  # no two values are alike
-                    return int(row.version)
+                with suppress(StoreUnavailable):
+                    row = await self.read(key, until - time.monotonic())
+                    if row.value == value:  # no two values are alike
+                        return int(row.version)
             elif error.code != UNAVAILABLE:
                 raise
             raise OutcomeUnknown(self._says("it did not say whether a write was done")) from None
