@@ -37,15 +37,20 @@ class Program:
             return await work(*args, **options)
         return await asyncio.to_thread(work, *args, **options)
 
-    async def acquire(self, name: str, timeout: float | None, delay: float = 0, renewals: int = 1) -> int:
-        """Acquire a lock, whose lease is not renewed if there are to be 0 renewals, and return its token."""
-        lock = self.client.lock(name, ttl=30, timeout=timeout, lock_delay=delay, renew=renewals > 0)
+    async def acquire(self, name: str, timeout: float | None, delay: float = 0) -> int:
+        """Acquire a lock, and return its token."""
+        lock = self.client.lock(name, ttl=30, timeout=timeout, lock_delay=delay)
         lease = self.leases[name] = await self.call(lock.acquire)
         return int(lease.token)
 
     async def release(self, name: str) -> str:
         """Release it."""
         return str((await self.call(self.leases.pop(name).release)).value)
+
+    async def extend(self, name: str) -> str:
+        """Renew it at once."""
+        await self.call(self.leases[name].extend)
+        return "extended"
 
     async def check(self, name: str) -> str:
         """Raise LeaseLost if the lease is lost."""

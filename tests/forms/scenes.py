@@ -48,7 +48,7 @@ def later_number(kept: Kept, fleet: Fleet) -> None:
     """Have clients open a store of a later form, or work in it: they are refused, and change nothing."""
     running = {form: fleet.start(PRESENT, form) for form in ("threads", ASYNCIO)}
     for form, program in running.items():
-        program.do("acquire", f"held by {form}", 0, 0, 0)  # a renewal would change what is kept
+        program.do("acquire", f"held by {form}", 0)
         program.do("acquire", f"used by {form}", 0)
         program.do("release", f"used by {form}")
     raising = fleet.start(AFTER)
@@ -68,6 +68,7 @@ def later_number(kept: Kept, fleet: Fleet) -> None:
         refused(kept, running[form], "acquire", f"used by {form}", 0)
         refused(kept, running[form], "acquire", "later", 0)
         refused(kept, running[form], "acquire", f"held by {other}", 0)
+        refused(kept, running[form], "extend", f"held by {form}")
     assert not (each := changed(before, kept.dump())), f"a client has changed what a later form keeps: {each}"
 
 

@@ -153,6 +153,20 @@ MUTANTS = {
         scenes.later_number,
         "zookeeper",
     ),
+    "a lease of PostgreSQL is renewed whatever the number": Mutant(
+        "stores/postgresql/schema.sql",
+        "        AND EXISTS (SELECT FROM @meta WHERE form <= in_reads)\n    RETURNING n.request_id",
+        "    RETURNING n.request_id",
+        scenes.later_number,
+        "postgresql",
+    ),
+    "a lease of MySQL is renewed whatever the number": Mutant(
+        "stores/mysql/statements.py",
+        'expires_at <= $now + ttl "\n    "AND EXISTS (SELECT 1 FROM $meta AS m WHERE m.one = 1 AND m.form <= $reads)"',
+        'expires_at <= $now + ttl"',
+        scenes.later_number,
+        "mysql",
+    ),
 }
 
 SERVERS: dict[str, tuple[str, Callable[..., Kept]]] = {

@@ -88,7 +88,8 @@ RENEW = (
     "UPDATE $names SET version = version + 1, expires_at = GREATEST(expires_at, $now + %(ttl)d), "
     "idle_after = GREATEST(expires_at, $now + %(ttl)d) + lock_delay, ttl = GREATEST(ttl, %(ttl)d), used_at = $now "
     "WHERE name = %(name)s AND plain = 1 AND request_id = %(request_id)s AND counter = %(token)d "
-    "AND expires_at > $now AND used_at <= $now AND expires_at <= $now + ttl"
+    "AND expires_at > $now AND used_at <= $now AND expires_at <= $now + ttl "
+    "AND EXISTS (SELECT 1 FROM $meta AS m WHERE m.one = 1 AND m.form <= $reads)"
 )
 """Renews one lease. It leaves a lease alone that ends later than its ttl from now: the clock has stepped back, or a
 later renewal came first."""

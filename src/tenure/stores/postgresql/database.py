@@ -92,6 +92,7 @@ class PgDatabase(SqlTables[PgDeployment, PgLink]):
             array(each.request_id.encode() for each in renewals),
             numbers(each.token for each in renewals),
             numbers(each.ttl for each in renewals),
+            self._reads,
         )
         contended = {
             (request_id or b"").decode(): each == TRUE

@@ -459,8 +459,9 @@ END $$;
 
 -- Renew the leases that last in rows that are plain, or plain but for waiters: SqlDatabase.renew. Returns the ids of their
 -- requests, and whether somebody waits.
-CREATE OR REPLACE FUNCTION @renew(in_names text[], in_request_ids text[], in_tokens bigint[], in_ttls bigint[])
-RETURNS TABLE (renewed text, contended boolean) LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION @renew(
+    in_names text[], in_request_ids text[], in_tokens bigint[], in_ttls bigint[], in_reads integer
+) RETURNS TABLE (renewed text, contended boolean) LANGUAGE plpgsql AS $$
 BEGIN
     @by_index;
     PERFORM @wait_for_log();
@@ -480,6 +481,7 @@ BEGIN
     FROM unnest(in_names, in_request_ids, in_tokens, in_ttls) AS r (name, request_id, token, ttl)
     WHERE n.name = r.name AND n.request_id = r.request_id AND n.counter = r.token AND n.expires_at > @now
         AND (n.plain OR (n.waiting > 0 AND n.used_at <= @now))
+        AND EXISTS (SELECT FROM @meta WHERE form <= in_reads)
     RETURNING n.request_id, n.waiting > 0;
 END $$;
 

@@ -35,7 +35,7 @@ class PgStatements:
             4,
         )
         self.release = make("release", "SELECT released, (row_found).* FROM @release($1, $2, $3, $4, $5)", 1)
-        self.renew = make("renew", "SELECT * FROM @renew($1, $2, $3, $4)")
+        self.renew = make("renew", "SELECT * FROM @renew($1, $2, $3, $4, $5)")
         self.withdraw = make("withdraw", "SELECT place, holder FROM @withdraw($1, $2, $3, $4, $5)")
         self.read = make("read", "SELECT * FROM @read($1, $2, $3, $4)")
         self.lock = make("lock", "SELECT * FROM @lock($1, $2, $3, $4)")

@@ -10,6 +10,7 @@ from tenure.contracts.store import Store, StoreSource
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable, Vote
 from tenure.stores.quorum.node import NOT_YET, Node
 from tenure.stores.quorum.reasons import in_short
+from tenure.stores.quorum.votes import NodeNotAsked
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -128,9 +129,7 @@ class NodeSet:
         await self.send_to_all(works, replies, lambda: False)
         views = [reply for reply in replies if reply is not None and not isinstance(reply, Exception)]
         if len(views) < self.quorum:
-            refusals = [each for each in replies if isinstance(each, StoreError)]
-            lasting = [each for each in refusals if not isinstance(each, StoreUnavailable)]
-            raise lasting[0] if len(lasting) > self.may_fail else self.too_few()
+            raise self.refusal(replies) or self.too_few()
         return views
 
     def needed(self, answers: Sequence[object]) -> int:
@@ -138,6 +137,12 @@ class NodeSet:
         return max(1, self.quorum - (len(self.nodes) - len(answers)))
 
     # -- errors --------------------------------------------------------------------------------------------
+
+    def refusal(self, replies: Sequence[object]) -> StoreError | None:
+        """Return what a node said, if so many refuse a request that it would fail the next time as well."""
+        refusals = [each for each in replies if isinstance(each, StoreError)]
+        lasting = [each for each in refusals if not isinstance(each, StoreUnavailable | NodeNotAsked)]
+        return lasting[0] if len(lasting) > self.may_fail else None
 
     def too_few(self) -> StoreUnavailable:
         """Return the error that too few nodes vote, with their reasons."""

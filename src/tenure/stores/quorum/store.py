@@ -211,11 +211,7 @@ class QuorumStore:
         replies, told = votes.replies, votes.told(self._node_set.titles)
         able = sum(not isinstance(reply, Exception) for reply in replies)
         if able < self._quorum:
-            refused = sum(
-                isinstance(reply, StoreError) and not isinstance(reply, StoreUnavailable | NodeNotAsked)
-                for reply in replies
-            )
-            if refused > self._node_set.may_fail:  # a repeated request would fail the same way
+            if self._node_set.refusal(replies):
                 raise StoreError(self._node_set.short_of_votes(able, told))
             raise StoreUnavailable(self._node_set.short_of_votes(able, told), told)
         for reply in replies:
@@ -301,7 +297,7 @@ class QuorumStore:
             return None
         if changed.count(REFUSED) > self._node_set.may_fail:
             return Outcome.EXPIRED
-        raise self._node_set.unknown()
+        raise self._node_set.refusal(changed) or self._node_set.unknown()
 
     async def release(self, release: ReleaseRequest, until: float) -> Outcome:
         """Release the lease on all nodes."""
@@ -389,7 +385,7 @@ class QuorumStore:
                 renewal.refused_because = f"only {kept} of {len(self._nodes)} nodes still know the lease"
                 results.append(Outcome.TAKEN_OVER if _some_taken(replies, place) else Outcome.EXPIRED)
             else:
-                raise self._node_set.unknown()
+                raise self._node_set.refusal(replies) or self._node_set.unknown()
         return results
 
     def _count(self, replies: Sequence[list[RenewReply] | Exception | None], place: int) -> int:
