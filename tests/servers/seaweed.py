@@ -38,7 +38,8 @@ class SeaweedServer(Server):
         ports = [f"-{name}={self.port + distance}" for distance, name in enumerate((*PARTS, *FILER))]
         where = [f"-dir={data}", f"-ip={LOCALHOST}", f"-ip.bind={LOCALHOST}", "-master.telemetry=false"]
         sizes = ["-volume.max=30", "-master.volumeSizeLimitMB=32"]
-        return [find_program(), "server", *where, *ports, *sizes, "-filer", "-s3", "-s3.port.iceberg=0"]
+        off = ["-s3.port.iceberg=0", "-s3.port.lance=0"]  # fixed ports: a server that finds one taken ends
+        return [find_program(), "server", *where, *ports, *sizes, "-filer", "-s3", *off]
 
     def _answers(self) -> bool:
         """Make the bucket, and write to it: the first write takes a while."""

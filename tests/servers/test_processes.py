@@ -12,7 +12,7 @@ import pytest
 from tenure.runtimes.clocks import steady
 from tests.faults.metronome import Metronome
 from tests.hazards.helpers import Script
-from tests.servers import RedisServer, ServerFailedError, wait_until
+from tests.servers import RedisServer, SeaweedServer, ServerFailedError, wait_until
 from tests.servers.ports import LOCALHOST, PortTakenError, reserve
 
 TRIES = 8
@@ -139,6 +139,15 @@ def test_a_port_that_was_taken_in_the_last_moment_is_given_up(tmp_path: Path) ->
     with socket.create_server((LOCALHOST, wanted)), server:
         assert server.port != wanted
         assert server.command("PING") == "PONG"
+
+
+def test_an_object_store_listens_on_ports_of_its_own(seaweed_server: SeaweedServer) -> None:
+    """A SeaweedFS server has no port that is the same for all: a second one would end when it finds the port taken."""
+    its_own = {seaweed_server.port + distance for distance in (0, *seaweed_server.distances)}
+    files = {Path(os.path.realpath(each)).name for each in Path(f"/proc/{seaweed_server.pid}/fd").iterdir()}
+    tcp = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    listening = {int(each[1][-4:], 16) for each in tcp if each[3] == "0A" and f"socket:[{each[9]}]" in files}
+    assert listening == its_own
 
 
 def test_a_fixed_port_that_is_taken_is_an_error(tmp_path: Path) -> None:
