@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
+import pytest
+
 from simulation.sql.direct import DirectSqlDatabase, capabilities_of
 from simulation.sql.server import SqlRules, SqlServer
 from tenure.contracts.messages import (
@@ -13,6 +15,7 @@ from tenure.contracts.messages import (
     Withdrawn,
     WithdrawRequest,
 )
+from tenure.errors import OutcomeUnknown, StoreUnavailable
 from tenure.runtimes.threads import ThreadsRuntime, drive
 from tenure.stores.sql import rows
 from tenure.stores.sql.database import SqlSnapshot, SqlWrite
@@ -20,6 +23,7 @@ from tenure.stores.sql.rows import row_of
 from tenure.stores.sql.store import SqlStore
 from tenure.table.state import NameState, Queue, Waiter
 from tenure.table.times import TOMBSTONE
+from tests.planting import planted
 
 SECOND = 1_000_000
 RULES = SqlRules(60 * SECOND)
@@ -53,6 +57,35 @@ def test_a_multi_acquire_that_comes_second_leaves_no_name_behind() -> None:
     assert [type(reply) for reply in replies] == [Queued]
     assert "b" not in server.data.rows
     assert isinstance(drive(store.acquire(ask("b", "later"), NEVER)), Granted)
+
+
+class Copied(DirectSqlDatabase):
+    """A database behind a proxy that has sent a write twice: the first copy was done, and the second is refused."""
+
+    async def write(self, write: SqlWrite, until: float) -> frozenset[str]:
+        """Write, and return what the second copy brings."""
+        await super().write(write, until)
+        return frozenset()
+
+    async def transact(self, names: Sequence[str], work: Callable[[SqlSnapshot], SqlWrite], until: float) -> bool:
+        """Fail, and do nothing."""
+        raise StoreUnavailable("no connection is free")
+
+
+def test_a_refusal_that_is_not_explained_is_no_outcome() -> None:
+    """The first copy of a write was done, the second is refused, and then the rows cannot be read: nobody knows."""
+    server = SqlServer(lambda: 1_000 * SECOND, lambda names, at, granted: None)
+    store = SqlStore("here", ThreadsRuntime(), Copied(server, RULES), capabilities_of(RULES))
+    with pytest.raises(OutcomeUnknown, match="no connection is free"):
+        drive(store.acquire_many([ask("a", "mine"), ask("b", "mine too")], NEVER))
+
+
+def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error after a refusal that says that nothing was done."""
+    monkeypatch.setattr(SqlStore, "_take", planted(SqlStore, "_take", "unsure=True", "unsure=False"))
+    with pytest.raises(StoreUnavailable) as found:
+        test_a_refusal_that_is_not_explained_is_no_outcome()
+    assert not isinstance(found.value, OutcomeUnknown)
 
 
 def test_a_row_names_each_channel_of_its_first_waiters_once() -> None:

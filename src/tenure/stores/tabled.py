@@ -5,6 +5,7 @@ The table makes every decision. A subclass only loads and saves the states of na
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from operator import methodcaller
 from typing import TypeVar
 
@@ -21,6 +22,7 @@ from tenure.contracts.messages import (
     Reply,
     WithdrawRequest,
 )
+from tenure.errors import OutcomeUnknown, StoreError
 from tenure.outcome import Outcome
 from tenure.table.state import NameState
 from tenure.table.step import Step
@@ -32,6 +34,23 @@ RETENTION = 120_000_000
 
 It is longer than a request may be repeated or delayed. Afterwards only the counter of the name survives, in the floor.
 """
+
+
+class Tried(AbstractContextManager["Tried"]):
+    """A write that may have been done, and of which nobody can tell if what follows fails.
+
+    A refused write is such a one: it may have been the second copy of a write that was done, because a proxy or a
+    driver has sent it again. Whoever reads the row then sees which. If nobody can, the outcome is unknown.
+    """
+
+    __slots__ = ("unsure",)
+
+    def __init__(self, *, unsure: bool = False) -> None:
+        self.unsure = unsure
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if self.unsure and isinstance(error, StoreError) and not isinstance(error, OutcomeUnknown):
+            raise OutcomeUnknown(str(error)) from error
 
 
 class Steps:

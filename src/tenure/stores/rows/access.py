@@ -2,7 +2,6 @@
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from inspect import isawaitable
 from typing import Any, TypeVar, cast
@@ -35,22 +34,6 @@ class SeenRow:
     and since when the client has seen this one."""
     last: bool = True
     """Whether no other version is known."""
-
-
-class Tried(AbstractContextManager["Tried"]):
-    """What a refused write leaves: it may have been a second copy of the write that was refused, and the first done.
-
-    Whoever reads the row then sees which. If nobody can, the outcome is unknown.
-    """
-
-    __slots__ = ("refused",)
-
-    def __init__(self) -> None:
-        self.refused = False
-
-    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        if self.refused and isinstance(error, StoreError) and not isinstance(error, OutcomeUnknown):
-            raise OutcomeUnknown(str(error)) from error
 
 
 class TableAccess:

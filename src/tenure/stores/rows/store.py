@@ -43,11 +43,11 @@ from tenure.doctor.rows import RULES
 from tenure.errors import StoreError
 from tenure.outcome import Outcome
 from tenure.stores import table_codec
-from tenure.stores.rows.access import InThreads, SeenRow, TableAccess, Tried
+from tenure.stores.rows.access import InThreads, SeenRow, TableAccess
 from tenure.stores.rows.contract import AsyncRowTable, Row, RowTable, first_key, safe_key
 from tenure.stores.rows.values import CELL, DELAY, LOCK, LockRow, cell_head, lasting, load_row
 from tenure.stores.sql.shared_steps import LONGEST_POLL, SharedSteps, acquire_by_polling
-from tenure.stores.tabled import Steps, TabledStore
+from tenure.stores.tabled import Steps, TabledStore, Tried
 from tenure.table.state import NameState
 from tenure.table.step import Step
 
@@ -298,7 +298,7 @@ class RowStore(TabledStore):
                 if value is not None:
                     if await self._access.write(key, value, seen.row.version, until):
                         return result
-                    tried.refused = True
+                    tried.unsure = True
                 refused += value is not None and fresh
                 seen = None
                 if refused >= CONTEND:
@@ -390,7 +390,7 @@ class RowStore(TabledStore):
                     text = f"{number + 1} {cell.now} {self._client}\n".encode() + value
                     if await self._access.write(key, text, seen.row.version, until):
                         return Cell(value, number + 1 if value else 0, cell.now, written=True)
-                    tried.refused = True
+                    tried.unsure = True
                 seen = await self._access.read(key, until)
                 if self._cell(seen.row).version != version:
                     return self._cell(seen.row)

@@ -37,7 +37,7 @@ from tenure.stores.sql.database import SqlDatabase, SqlSnapshot, SqlWrite
 from tenure.stores.sql.examining import AnyExaminer, examine
 from tenure.stores.sql.rows import SqlRow, is_plain_request, row_of, state_of
 from tenure.stores.sql.shared_steps import SharedSteps, acquire_by_polling
-from tenure.stores.tabled import Steps, TabledStore
+from tenure.stores.tabled import Steps, TabledStore, Tried
 from tenure.table.state import NameState
 from tenure.table.step import Step
 
@@ -192,8 +192,9 @@ class SqlStore(TabledStore):
             return write
 
         names = [each.name for each in snapshot.rows]
-        while not await self._database.transact(names, take, until):
-            pass  # another client has made one of the rows: now it is there, and can be locked
+        with Tried(unsure=True):
+            while not await self._database.transact(names, take, until):
+                pass  # another client has made one of the rows: now it is there, and can be locked
         return results[0]
 
     # -- what changes nothing ------------------------------------------------------------------------------
