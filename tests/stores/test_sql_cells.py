@@ -1,19 +1,24 @@
 """Cells in a database: versions never recur, and old cells go."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 
+import tenure
 from tenure import StoreUnavailable
 from tenure.contracts.cells import Cell
 from tenure.runtimes.threads import ThreadsRuntime, drive
 from tenure.stores.mysql import statements
+from tenure.stores.mysql.database import MySqlDatabase
+from tenure.stores.mysql.statements import MySqlStatements
 from tenure.stores.postgresql import schema
 from tenure.stores.sql.store import SqlStore
 from tenure.stores.urls import store_source
+from tests.planting import planted
 
 if TYPE_CHECKING:
     from tests.servers import MariaDbServer, PostgresServer
@@ -268,3 +273,58 @@ def test_a_planted_bug_is_found(database: Database, bug: str, monkeypatch: pytes
     monkeypatch.setattr(module, where, text.replace(before, after))
     with pytest.raises(AssertionError):
         test(database)
+
+
+INTERRUPTED = "SIGNAL SQLSTATE '70100' SET MYSQL_ERRNO = 1317, MESSAGE_TEXT = 'Query execution was interrupted'"
+
+
+def interrupt_the_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have somebody end the statement by which the next write of a cell looks what is there then."""
+    write, read, ends = MySqlStatements.write_cell, MySqlStatements.read_cell, [False, True]
+
+    def write_cell(*args: Any) -> str:  # noqa: ANN401
+        ends[0] = ends[1]
+        return write(*args)
+
+    def read_cell(*args: Any) -> str:  # noqa: ANN401
+        if ends[0]:
+            ends[:] = [False, False]
+            return INTERRUPTED
+        return read(*args)
+
+    monkeypatch.setattr(MySqlStatements, "write_cell", write_cell)
+    monkeypatch.setattr(MySqlStatements, "read_cell", read_cell)
+
+
+def test_a_cell_is_changed_once_if_the_look_after_the_write_fails(
+    mariadb_server: "MariaDbServer", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write was done, so it is not made again as if nothing had been done."""
+    with tenure.Client(mariadb_server.create_database(f"cells_{uuid4().hex[:12]}")) as client:
+        counter = client.counter("orders")
+        interrupt_the_next_look(monkeypatch)
+        assert counter.add() == 1
+        assert counter.get() == 1
+
+
+def test_a_cell_is_changed_once_in_asyncio_too(
+    mariadb_server: "MariaDbServer", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other driver tells as well that the write was done."""
+
+    async def main() -> None:
+        async with tenure.AsyncClient(mariadb_server.create_database(f"cells_{uuid4().hex[:12]}")) as client:
+            counter = client.counter("orders")
+            interrupt_the_next_look(monkeypatch)
+            assert await counter.add() == 1
+            assert await counter.get() == 1
+
+    asyncio.run(main())
+
+
+def test_a_planted_bug_after_a_write_is_found(mariadb_server: "MariaDbServer", monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error of the look says that nothing was done."""
+    wrong = planted(MySqlDatabase, "_write_and_read", "len(error.results) < len(writes)", "error.results")
+    monkeypatch.setattr(MySqlDatabase, "_write_and_read", wrong)
+    with pytest.raises(AssertionError):
+        test_a_cell_is_changed_once_if_the_look_after_the_write_fails(mariadb_server, monkeypatch)

@@ -8,10 +8,10 @@ from tenure.contracts.cells import Cell
 from tenure.contracts.deadlines import MICROS
 from tenure.contracts.messages import AcquireRequest, Notification, Queued, RenewRequest, WithdrawRequest
 from tenure.contracts.runtime import Runtime
-from tenure.errors import StoreError
+from tenure.errors import OutcomeUnknown, StoreError
 from tenure.stores import table_codec
 from tenure.stores.mysql.channel import MySqlChannel
-from tenure.stores.mysql.errors import CONFLICTS, DENIED, MISSING, MySqlResult, Row
+from tenure.stores.mysql.errors import CONFLICTS, DENIED, MISSING, MySqlResult, MySqlServerError, Row
 from tenure.stores.mysql.link import BEGIN, COMMIT, MakeMySqlLink, MySqlLink
 from tenure.stores.mysql.options import MySqlDeployment
 from tenure.stores.mysql.schema import ddl_statements
@@ -19,7 +19,7 @@ from tenure.stores.mysql.statements import CELL_KNOWN, FORM, KNOWN, MySqlStateme
 from tenure.stores.sql.database import NEW_FOR, REMOVED_FOR, SqlSnapshot, SqlWrite, join_version, split_version
 from tenure.stores.sql.deployment import OFF
 from tenure.stores.sql.tables import SWEEP_AT_MOST, SqlTables
-from tenure.stores.tabled import RETENTION
+from tenure.stores.tabled import RETENTION, Tried
 
 MESSAGE_RETENTION = 600_000_000
 """How long a message stays that nobody reads, in microseconds."""
@@ -212,12 +212,22 @@ class MySqlDatabase(SqlTables[MySqlDeployment, MySqlLink]):
         make = [] if version else [self._do.make_cell(name, REMOVED_FOR)]
         write = self._do.write_cell(name, value, version, keep if value else REMOVED_FOR)
         read = self._do.read_cell(name)
-        *_, written, found = await self._run([*make, write, read], until)
-        cell = await self._cell(found, read, until)
+        *_, written, found = await self._repeated(lambda: self._write_and_read([*make, write], read, until), until)
+        with Tried(unsure=bool(written.changed)):
+            cell = await self._cell(found, read, until)
         if not written.changed:
             return cell
         since, _ = split_version(cell.version)
         return Cell(value, join_version(since, written.last_id) if value else 0, cell.now, written=True)
+
+    async def _write_and_read(self, writes: Sequence[str], read: str, until: float) -> list[MySqlResult]:
+        """Run writes and a read, one after the other. Raises OutcomeUnknown if the read alone fails."""
+        try:
+            return await self._link.run([*writes, read], until)
+        except MySqlServerError as error:
+            if len(error.results) < len(writes):
+                raise
+            raise OutcomeUnknown(str(self._to_store_error(error))) from error
 
     async def sweep_cells(self, after: str, until: float) -> str:
         """Remove cells whose time is over among some that follow a name."""
