@@ -10,7 +10,7 @@ from tenure.contracts.runtime import Runtime
 from tenure.errors import OutcomeUnknown
 from tenure.stores.etcd import requests
 from tenure.stores.etcd.changes import EtcdChanges
-from tenure.stores.etcd.http import Said
+from tenure.stores.etcd.http import JsonObject
 from tenure.stores.etcd.keys import Keys
 from tenure.stores.ordered import Entry, Kind, Record
 from tests.etcd.scenes import Member, Run, contender, member, run_threads
@@ -93,10 +93,10 @@ async def late_joins_add_nobody(runtime: Runtime, server: EtcdServer, proxy: Pro
     """Check that a join that was given up adds nothing when it comes, whatever joined and ended since."""
     host, port = proxy.address
     async with member(runtime, f"etcd://{host}:{port}") as a:
-        sent: list[Said] = []
+        sent: list[JsonObject] = []
         exchange = a.directory._gateway.exchange
 
-        async def note(path: str, body: Said, until: float, **options: Any) -> Said:  # noqa: ANN401 - as it is
+        async def note(path: str, body: JsonObject, until: float, **options: Any) -> JsonObject:  # noqa: ANN401 - as it is
             sent.append(body)
             return await exchange(path, body, until, **options)
 
@@ -173,12 +173,12 @@ def test_a_contender_taken_by_force_leaves_no_key_behind(run: Run, etcd_server: 
     run(scene)
 
 
-async def bury_nothing(*_: object) -> list[Said]:
+async def bury_nothing(*_: object) -> list[JsonObject]:
     """Write no tombstone."""
     return []
 
 
-def any_position(key: str, revision: int) -> Said:
+def any_position(key: str, revision: int) -> JsonObject:
     """Compare nothing but that a key exists."""
     return {**requests.changed(key, 0), "result": "GREATER" if revision else "EQUAL"}
 

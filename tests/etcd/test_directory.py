@@ -10,7 +10,7 @@ from tenure.contracts.runtime import Runtime
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.runtimes.threads import drive
 from tenure.stores.etcd import reads
-from tenure.stores.etcd.http import Said
+from tenure.stores.etcd.http import JsonObject
 from tenure.stores.etcd.keys import Keys
 from tenure.stores.etcd.requests import LARGEST
 from tenure.stores.ordered import Entry, Kind, Listing, Record
@@ -271,7 +271,7 @@ def test_a_session_is_renewed_before_all_else(
             asked: list[bool] = []
             exchange = gateway.exchange
 
-            async def note(*args: Any, first: bool = False, **options: Any) -> Said:  # noqa: ANN401 - as it is
+            async def note(*args: Any, first: bool = False, **options: Any) -> JsonObject:  # noqa: ANN401 - as it is
                 asked.append(first)
                 return await exchange(*args, first=first, **options)
 

@@ -12,7 +12,7 @@ import pytest
 
 from tenure.contracts.runtime import Runtime
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from tenure.stores.etcd.http import Said
+from tenure.stores.etcd.http import JsonObject
 from tenure.stores.etcd.session import EtcdSession
 from tenure.stores.ordered import Entry, Kind, Listing, Record
 from tenure_testing.conformance.check import API_FORMS
@@ -405,7 +405,7 @@ def test_a_join_that_is_under_way_when_it_is_given_up_stays_away(run: Run, proxy
             late = join_again(a, name, "a")
             exchange, given_up = directory._gateway.exchange, list[bool]()
 
-            async def give_up_first(path: str, body: Said, until: float, **options: Any) -> Said:  # noqa: ANN401
+            async def give_up_first(path: str, body: JsonObject, until: float, **options: Any) -> JsonObject:  # noqa: ANN401
                 if path == "kv/txn" and not given_up:
                     given_up.append(True)
                     await directory.withdraw_join(name, "a", None, until)

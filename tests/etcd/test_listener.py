@@ -4,7 +4,7 @@ import socket
 from threading import Event
 
 from tenure.runtimes import clocks
-from tenure.stores.etcd.http import EtcdRequest, HttpConversation, Said, piece
+from tenure.stores.etcd.http import EtcdRequest, HttpConversation, JsonObject, piece
 from tenure.stores.etcd.link import EtcdStream
 from tenure.transport.blocking import BlockingLine
 from tenure.transport.link import ServerAddress
@@ -27,9 +27,9 @@ def test_what_a_server_does_not_take_at_once_is_said_later() -> None:
     there.settimeout(TEST_TIMEOUT)
     conversation = HttpConversation(ServerAddress("server", 2379))
     line = BlockingLine(here, conversation, clocks.steady)
-    heard, told, ended = list[Said](), Event(), Event()
+    heard, told, ended = list[JsonObject](), Event(), Event()
 
-    def hear(said: Said) -> None:
+    def hear(said: JsonObject) -> None:
         heard.append(said)
         told.set()
 

@@ -13,7 +13,7 @@ from tenure.errors import OutcomeUnknown, StoreError
 from tenure.runtimes.threads import ThreadsRuntime, drive
 from tenure.stores.etcd import watch_streams as module
 from tenure.stores.etcd.gateway import Admission, Gateway
-from tenure.stores.etcd.http import EtcdReply, EtcdRequest, Said
+from tenure.stores.etcd.http import EtcdReply, EtcdRequest, JsonObject
 from tenure.stores.etcd.link import EtcdHearing, Stream
 from tenure.stores.etcd.options import EtcdDeployment
 from tenure.stores.etcd.watch_streams import EtcdWatch, EtcdWatches
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from tenure.stores.etcd.link import EtcdLink
     from tenure.stores.etcd.watch_streams import WatchStream
 
-DENIED: Said = {"watch_id": "-1", "created": True, "canceled": True, "cancel_reason": "permission denied"}
+DENIED: JsonObject = {"watch_id": "-1", "created": True, "canceled": True, "cancel_reason": "permission denied"}
 """What newer servers answer to who may not watch; they tell no id, and some read nothing more after that."""
 
 
 class Script:
     """A gateway whose streams answer by a script: what is said to them, and what they say to that."""
 
-    def __init__(self, answers: Callable[[int, Said], list[Said]]) -> None:
+    def __init__(self, answers: Callable[[int, JsonObject], list[JsonObject]]) -> None:
         """Answer what is said on the nth stream."""
         self.streams: list[ScriptedStream] = []
         self._answers = answers
@@ -52,11 +52,11 @@ class Script:
 class ScriptedStream:
     """One of its streams."""
 
-    def __init__(self, hearing: EtcdHearing, answers: Callable[[Said], list[Said]]) -> None:
+    def __init__(self, hearing: EtcdHearing, answers: Callable[[JsonObject], list[JsonObject]]) -> None:
         """Answer soon what is said."""
         self.hearing = hearing
         self.closed = False
-        self.said: list[Said] = []
+        self.said: list[JsonObject] = []
         self._answers = answers
 
     def say(self, body: bytes) -> None:
@@ -65,7 +65,7 @@ class ScriptedStream:
         for answer in self._answers(self.said[-1]):
             self.tell(answer)
 
-    def tell(self, answer: Said) -> None:
+    def tell(self, answer: JsonObject) -> None:
         """Say something, soon."""
         asyncio.get_running_loop().call_soon(self.hearing.on_said, {"result": answer})
 
@@ -74,12 +74,12 @@ class ScriptedStream:
         self.closed = True
 
 
-def grant(_: int, said: Said) -> list[Said]:
+def grant(_: int, said: JsonObject) -> list[JsonObject]:
     """Answer as a server that has nothing against it."""
     return [{"watch_id": said["create_request"]["watch_id"], "created": True}] if "create_request" in said else []
 
 
-def say_nothing(_: int, said: Said) -> list[Said]:
+def say_nothing(_: int, said: JsonObject) -> list[JsonObject]:
     """Answer as a server that stands still."""
     assert said
     return []
@@ -110,7 +110,7 @@ class Watcher:
 def test_a_watch_that_ends_as_soon_as_it_began_has_told_that() -> None:
     """As one from a revision that was compacted does: whoever began it is woken, and nothing is raised."""
 
-    def answers(place: int, said: Said) -> list[Said]:
+    def answers(place: int, said: JsonObject) -> list[JsonObject]:
         return [*grant(place, said), {"watch_id": "1", "canceled": True, "compact_revision": "9"}]
 
     async def scene(runtime: Runtime) -> None:
@@ -124,7 +124,7 @@ def test_a_watch_that_ends_as_soon_as_it_began_has_told_that() -> None:
 def test_a_refusal_concerns_the_one_that_was_refused() -> None:
     """Though it tells no id. The others go on where they are, and who comes later is on another stream."""
 
-    def answers(place: int, said: Said) -> list[Said]:
+    def answers(place: int, said: JsonObject) -> list[JsonObject]:
         denied = "create_request" in said and said["create_request"]["key"] == "ZGVuaWVk"
         return [DENIED] if denied else grant(place, said)
 

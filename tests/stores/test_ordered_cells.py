@@ -12,7 +12,7 @@ from tenure.core.requests import Settings
 from tenure.core.session import Session
 from tenure.core.slots import take_slot
 from tenure.runtimes.threads import ThreadsRuntime, drive
-from tenure.stores.etcd.http import EtcdReply, Said
+from tenure.stores.etcd.http import EtcdReply, JsonObject
 from tenure.stores.ordered.store import OrderedCellStore
 from tenure.stores.urls import store_source
 from tenure.stores.zookeeper import cells as zookeeper_cells
@@ -137,7 +137,7 @@ def test_times_far_apart_are_a_clock_that_was_set_back(etcd: Cells, monkeypatch:
     assert abs(etcd.read("cell").now - time.time() * 1e6) < 20e6
 
 
-def _a_lifetime_ahead(status: int, said: Said, _date: str) -> EtcdReply:
+def _a_lifetime_ahead(status: int, said: JsonObject, _date: str) -> EtcdReply:
     return EtcdReply(status, said, "Wed, 25 Nov 2099 12:00:00 GMT")
 
 
@@ -156,7 +156,7 @@ def test_a_gateway_without_a_clock_is_refused(etcd: Cells, monkeypatch: pytest.M
         etcd.read("cell")
 
 
-def _without_date(status: int, said: Said, _date: str) -> EtcdReply:
+def _without_date(status: int, said: JsonObject, _date: str) -> EtcdReply:
     return EtcdReply(status, said)
 
 

@@ -17,7 +17,7 @@ from tenure.contracts.runtime import Runtime
 from tenure.errors import StoreError
 from tenure.stores.etcd import requests
 from tenure.stores.etcd.gateway import Gateway
-from tenure.stores.etcd.http import Said
+from tenure.stores.etcd.http import JsonObject
 from tenure.stores.etcd.keys import Keys, number
 
 DISAGREEMENT = 2 * MICROS
@@ -53,10 +53,10 @@ class EtcdCells:
             return self._found(said)
         return Cell(value, number(said["header"], "revision") if value else 0, self._time(said), written=True)
 
-    def _get(self, name: str) -> Said:
+    def _get(self, name: str) -> JsonObject:
         return requests.get(self._keys.cell(name))
 
-    def _found(self, said: Said) -> Cell:
+    def _found(self, said: JsonObject) -> Cell:
         kvs = said["responses"][0]["response_range"].get("kvs", [])
         if not kvs:
             return Cell(b"", 0, self._time(said))
@@ -65,7 +65,7 @@ class EtcdCells:
             raise StoreError("the key of a cell in etcd has a value that Tenure did not write; remove it")
         return Cell(kept[DIGITS:], number(kvs[0], "mod_revision"), self._time(said, int(kept[:DIGITS])))
 
-    def _time(self, said: Said, written_at: int = 0) -> int:
+    def _time(self, said: JsonObject, written_at: int = 0) -> int:
         """Return the time of a reply about a cell that was written at an instant; 0: nobody knows."""
         try:
             second = round(parsedate_to_datetime(said["date"]).timestamp()) * MICROS

@@ -16,7 +16,7 @@ from tenure.errors import StoreUnavailable
 from tenure.stores.etcd import requests
 from tenure.stores.etcd.errors import LeaseGone
 from tenure.stores.etcd.gateway import Gateway
-from tenure.stores.etcd.http import Said
+from tenure.stores.etcd.http import JsonObject
 from tenure.stores.etcd.keys import (
     LAST,
     TOMBSTONE,
@@ -155,14 +155,14 @@ class EtcdChanges:
         self._contender_keys.drop((name, request_id), key)
         return number(said["responses"][0]["response_delete_range"], "deleted") > 0
 
-    async def _tombstone(self, name: str, key: ContenderKey | None, until: float) -> list[Said]:
+    async def _tombstone(self, name: str, key: ContenderKey | None, until: float) -> list[JsonObject]:
         """Return the step that writes a tombstone, if a copy of the join may still arrive."""
         if key is None or not key.copies:
             return []
         lease = await self._sessions.grant(LATE, until)
         return [requests.put(self._keys.of(name, TOMBSTONE + key.tail), "", lease)]
 
-    def _remove_last(self, name: str, entry: Entry) -> list[Said]:
+    def _remove_last(self, name: str, entry: Entry) -> list[JsonObject]:
         """Return the step that removes the key `z` of the last join, if no contender exists but this one."""
         if entry.capacity == 1:
             return []
@@ -217,7 +217,7 @@ class EtcdChanges:
         key = self._contender_keys.find((name, entry.request_id))
         return key if key is not None and key.tail == entry.key else None
 
-    def _put(self, name: str, record: Record, lease: int) -> Said:
+    def _put(self, name: str, record: Record, lease: int) -> JsonObject:
         value = written(record, self._runtime.wall()).packed()
         return requests.put(self._keys.of(name, record.kind + record.request_id), value, lease)
 
@@ -253,7 +253,7 @@ class EtcdChanges:
             written += [bool(part["response_txn"].get("succeeded")) for part in said["responses"]]
         return written
 
-    def _rewrite(self, name: str, entry: Entry, text: str) -> Said:
+    def _rewrite(self, name: str, entry: Entry, text: str) -> JsonObject:
         """Return the step that changes the text of a contender, if it is still there."""
         wall = entry.wall if isinstance(entry, Seen) else 0
         value = Written(entry.weight, entry.capacity, entry.before, wall=wall, text=text, request=entry.request_id)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tenure.contracts.runtime import Runtime
-from tenure.stores.etcd.http import Said
+from tenure.stores.etcd.http import JsonObject
 from tenure.stores.etcd.keys import Keys, Seen, after, decoded
 from tenure.stores.etcd.session import EtcdSessions
 from tenure.stores.etcd.watch_streams import EtcdWatch, EtcdWatches
@@ -71,7 +71,7 @@ class EtcdEntryWatches:
             watch = self._watched.get(request_id)
             return watch is not None and watch.keys == keys and watch.etcd_watch is not None and not watch.over
 
-    def _event(self, request_id: str, watch: EntryWatch, event: Said) -> None:
+    def _event(self, request_id: str, watch: EntryWatch, event: JsonObject) -> None:
         if decoded(event["kv"]["key"]) in watch.keys:
             self._wake(request_id, watch)
 

@@ -7,7 +7,7 @@ import ssl
 from typing import cast
 
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from tenure.stores.etcd.http import Said
+from tenure.stores.etcd.http import JsonObject
 from tenure.transport.errors import ServerErrors, why
 from tenure.transport.handshake import HandshakeFailed, advice
 from tenure.transport.link import ServerAddress
@@ -38,16 +38,16 @@ UNSURE = (1, 2, 4, 8, 10, 13, 14)
 """gRPC codes that leave the outcome unknown: cancelled, unknown, late, exhausted, aborted, internal, unavailable."""
 
 
-def text_of(said: Said) -> tuple[str, int]:
+def text_of(said: JsonObject) -> tuple[str, int]:
     """Return the text and the code of an error reply; "" and 0 if the reply is no error."""
     error = said.get("error")
     if isinstance(error, dict):  # in a stream
-        inner = cast("Said", error)
+        inner = cast("JsonObject", error)
         return str(inner.get("message", "an error without a text")), int(inner.get("grpc_code", 2))
     return ("", 0) if error is None else (str(error), int(said.get("code", 2)))
 
 
-def raise_refusal(address: ServerAddress, said: Said) -> None:
+def raise_refusal(address: ServerAddress, said: JsonObject) -> None:
     """Raise the error that a server's reply stands for, if the reply is an error."""
     text, code = text_of(said)
     if not text:

@@ -10,7 +10,7 @@ from tenure.errors import StoreError
 from tenure.escaping import quoted, shown
 from tenure.stores.etcd import errors, requests
 from tenure.stores.etcd.gateway import Gateway
-from tenure.stores.etcd.http import Said
+from tenure.stores.etcd.http import JsonObject
 from tenure.stores.etcd.options import EtcdDeployment
 from tenure.transport.link import ServerAddress
 
@@ -66,11 +66,11 @@ class EtcdExaminer:
 
     async def _look_at_ensemble(self, facts: EtcdFacts) -> None:
         if (said := await self._exchange(facts, ("members", "learners"), "cluster/member/list", {})) is not None:
-            members: list[Said] = said.get("members") or []
+            members: list[JsonObject] = said.get("members") or []
             facts.learners = sum(bool(each.get("isLearner")) for each in members)
             facts.members = len(members) - facts.learners
         if (said := await self._exchange(facts, ("alarms",), "maintenance/alarm", {"action": "GET"})) is not None:
-            alarms: list[Said] = said.get("alarms") or []
+            alarms: list[JsonObject] = said.get("alarms") or []
             facts.alarms = [shown(str(each.get("alarm", ""))) for each in alarms]
         await self._look_at_rights(facts)
 
@@ -89,7 +89,7 @@ class EtcdExaminer:
         else:
             facts.lacks = []
 
-    async def _exchange(self, facts: Facts, names: tuple[str, ...], path: str, body: Said) -> Said | None:
+    async def _exchange(self, facts: Facts, names: tuple[str, ...], path: str, body: JsonObject) -> JsonObject | None:
         try:
             return await self._gateway.exchange(path, body, self._until())
         except (StoreError, errors.LeaseGone) as error:

@@ -16,7 +16,7 @@ from tenure.contracts.runtime import Event, Runtime
 from tenure.errors import OutcomeUnknown, StoreUnavailable
 from tenure.stores.etcd import errors
 from tenure.stores.etcd.errors import EtcdNotSent
-from tenure.stores.etcd.http import OK, EtcdReply, EtcdRequest, Said
+from tenure.stores.etcd.http import OK, EtcdReply, EtcdRequest, JsonObject
 from tenure.stores.etcd.keys import packed_json
 from tenure.stores.etcd.link import EtcdHearing, EtcdLink, Stream
 from tenure.stores.etcd.options import EtcdDeployment
@@ -90,13 +90,13 @@ class Gateway:
     async def exchange(
         self,
         path: str,
-        body: Said,
+        body: JsonObject,
         until: float,
         *,
         again: bool = True,
         first: bool = False,
         on_unsure: Callable[[], None] = lambda: None,
-    ) -> Said:
+    ) -> JsonObject:
         """Send a request and return the reply. `again` tells that a repeated request does no harm.
 
         If too many requests are under way, this one waits in a queue, with `first` before all others. `on_unsure` is
@@ -117,7 +117,7 @@ class Gateway:
 
     async def _exchange_with_each(
         self, path: str, packed: bytes, until: float, *, again: bool, on_unsure: Callable[[], None]
-    ) -> Said:
+    ) -> JsonObject:
         """Send a request to one server after another until one replies."""
         tries = len(self._deployment.addresses)
         while True:
@@ -148,7 +148,7 @@ class Gateway:
         now = self._runtime.now()
         return now + (until - now) / (others + 1)
 
-    async def exchange_with(self, address: ServerAddress, path: str, body: Said, until: float) -> Said:
+    async def exchange_with(self, address: ServerAddress, path: str, body: JsonObject, until: float) -> JsonObject:
         """Send a request to one server, whichever this client uses otherwise. Raises StoreError."""
         return await self._exchange(address, path, packed_json(body).encode(), until)
 
@@ -172,7 +172,7 @@ class Gateway:
         self._token = ""
         return bool(self._deployment.user)
 
-    async def _exchange(self, address: ServerAddress, path: str, packed: bytes, until: float) -> Said:
+    async def _exchange(self, address: ServerAddress, path: str, packed: bytes, until: float) -> JsonObject:
         """Send a request to a server, and once more with a new token if the server refused the token."""
         try:
             return await self._exchange_once(address, path, packed, until)
@@ -183,7 +183,7 @@ class Gateway:
         except errors.TokenRefused as error:
             raise StoreUnavailable(f"the etcd server at {address} refused a new token ({error}); try again") from None
 
-    async def _exchange_once(self, address: ServerAddress, path: str, packed: bytes, until: float) -> Said:
+    async def _exchange_once(self, address: ServerAddress, path: str, packed: bytes, until: float) -> JsonObject:
         token = await self._login(address, until)
         return _result(address, await self._link.exchange(address, EtcdRequest(path, packed, token), until))
 
@@ -211,7 +211,7 @@ class Gateway:
             self._link.forsake(address)
 
 
-def _result(address: ServerAddress, answer: EtcdReply) -> Said:
+def _result(address: ServerAddress, answer: EtcdReply) -> JsonObject:
     errors.raise_refusal(address, answer.said)
     if answer.status != OK:
         raise StoreUnavailable(
@@ -220,7 +220,7 @@ def _result(address: ServerAddress, answer: EtcdReply) -> Said:
     result = answer.said.get("result", answer.said)  # a keepalive replies with a stream of one object
     if not isinstance(result, dict):
         return {}
-    said = cast("Said", result)
+    said = cast("JsonObject", result)
     if answer.date:
         said["date"] = answer.date  # etcd's own replies have no such field
     return said

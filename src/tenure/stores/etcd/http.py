@@ -27,7 +27,7 @@ SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?")
 SAFE = re.compile(r"[\x20-\x7e]*")
 
 
-Said = dict[str, Any]
+JsonObject = dict[str, Any]
 """A JSON object that a server sent."""
 
 
@@ -47,7 +47,7 @@ class EtcdReply:
     """The reply of a server."""
 
     status: int
-    said: Said
+    said: JsonObject
     date: str = field(default="", compare=False)
     """The server's clock as HTTP tells it; "" if it does not."""
 
@@ -82,7 +82,7 @@ class HttpConversation:
         """Whether the server has closed its side."""
         self._stays = True
         """Whether the connection can carry another request once the reply is complete."""
-        self._streamed: Iterator[Said] | None = None
+        self._streamed: Iterator[JsonObject] | None = None
         """Of a stream: the objects that have come, and were not returned yet."""
         self._forget()
 
@@ -140,7 +140,7 @@ class HttpConversation:
         """Tell whether the connection can carry another request."""
         return self._done and self._stays and not self._closed and not self._came
 
-    def _pieces(self) -> Iterator[Said]:
+    def _pieces(self) -> Iterator[JsonObject]:
         """Yield the complete objects of a stream, one in each line. Raises BROKEN, also if the stream has ended."""
         ended = self._advance()
         *lines, rest = bytes(self._body).split(b"\n")
@@ -275,11 +275,11 @@ def piece(body: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(body), body)
 
 
-def _read(text: bytes) -> Said:
+def _read(text: bytes) -> JsonObject:
     try:
         said = json.loads(text.decode())
     except RecursionError:
         raise ValueError("the answer is nested too deeply") from None
     if not isinstance(said, dict):
         raise ValueError("the answer is no JSON object")  # noqa: TRY004 - one of BROKEN, as all that cannot be read
-    return cast("Said", said)
+    return cast("JsonObject", said)

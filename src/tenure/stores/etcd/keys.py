@@ -34,7 +34,7 @@ from urllib.parse import quote, unquote
 from weakref import WeakValueDictionary
 
 from tenure.contracts import forms
-from tenure.stores.etcd.http import Said
+from tenure.stores.etcd.http import JsonObject
 from tenure.stores.ordered.entries import Entry, Kind, Listing, Record
 
 Place = tuple[str, str]
@@ -257,12 +257,12 @@ def session_of(lease: str | int) -> str:
     return f"{int(lease):016x}"
 
 
-def number(said: Said, name: str) -> int:
+def number(said: JsonObject, name: str) -> int:
     """Return a number field of a reply. The gateway leaves zeros out."""
     return int(cast("str", said.get(name, 0)))
 
 
-def listed(keys: Keys, kvs: Iterable[Said], revision: int) -> Listing:
+def listed(keys: Keys, kvs: Iterable[JsonObject], revision: int) -> Listing:
     """Decode the keys of a name into a listing at `revision`."""
     listing = Listing([], newest=revision)
     for kv in kvs:
@@ -285,7 +285,7 @@ def refuse_later(tail: str) -> None:
     forms.check(tail, "an entry in etcd")
 
 
-def entry_of(tail: str, kv: Said, revision: int) -> Seen:
+def entry_of(tail: str, kv: JsonObject, revision: int) -> Seen:
     """Decode the key and the value of an entry."""
     kind, position, value = Kind(tail[0]), number(kv, "create_revision"), read_value(kv)
     request_id = value.request or tail[1:]
@@ -298,6 +298,6 @@ def entry_of(tail: str, kv: Said, revision: int) -> Seen:
     return entry
 
 
-def read_value(kv: Said) -> Written:
+def read_value(kv: JsonObject) -> Written:
     """Decode the value of a key."""
     return Written.read(decoded(kv.get("value", "")))

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 from tenure.contracts.runtime import Runtime
 from tenure.errors import OutcomeUnknown, StoreError
 from tenure.stores.etcd import errors
-from tenure.stores.etcd.http import EtcdReply, EtcdRequest, HttpConversation, Said, piece
+from tenure.stores.etcd.http import EtcdReply, EtcdRequest, HttpConversation, JsonObject, piece
 from tenure.stores.etcd.options import EtcdDeployment
 from tenure.transport.aio import pump_for
 from tenure.transport.errors import BROKEN
@@ -29,7 +29,7 @@ class Stream(Protocol):
 class EtcdHearing:
     """The callbacks of a stream. Both are called where the runtime runs its code, and never block."""
 
-    on_said: Callable[[Said], None]
+    on_said: Callable[[JsonObject], None]
     on_end: Callable[[], None]
     """The stream has ended, and not by `close`."""
 

@@ -8,7 +8,7 @@ from tenure.contracts.messages import Page
 from tenure.contracts.runtime import Runtime
 from tenure.stores.etcd import requests
 from tenure.stores.etcd.gateway import Gateway
-from tenure.stores.etcd.http import Said
+from tenure.stores.etcd.http import JsonObject
 from tenure.stores.etcd.keys import KINDS, Keys, Seen, decoded, listed, number, refuse_later, session_of
 from tenure.stores.etcd.session import EtcdSessions
 from tenure.stores.ordered.entries import Detail, Entry, Listing
@@ -43,7 +43,7 @@ class EtcdReads:
             listings += [self.listing(said, found["response_range"]) for found in said["responses"]]
         return listings
 
-    def listing(self, said: Said, found: Said) -> Listing:
+    def listing(self, said: JsonObject, found: JsonObject) -> Listing:
         """Decode the keys of a name in `found`, a part of the reply `said`."""
         return listed(self._keys, found.get("kvs", []), number(said["header"], "revision"))
 
@@ -57,9 +57,9 @@ class EtcdReads:
         wall = self._runtime.wall()
         return [_detail(entry, wall) if isinstance(entry, Seen) else None for entry in entries]
 
-    async def read(self, entries: Sequence[tuple[str, Entry]], until: float) -> list[Said | None]:
+    async def read(self, entries: Sequence[tuple[str, Entry]], until: float) -> list[JsonObject | None]:
         """Read the keys of entries; None for an entry that is gone."""
-        found: list[Said | None] = []
+        found: list[JsonObject | None] = []
         for start in range(0, len(entries), requests.LARGEST):
             piece = entries[start : start + requests.LARGEST]
             steps = [requests.get(self._keys.of(name, entry.key)) for name, entry in piece]
@@ -98,9 +98,9 @@ class EtcdReads:
         return Page(sorted(names), self._keys.behind(b64decode(keys[-1])) if found.get("more") else None)
 
 
-def _same(entry: Entry, said: Said) -> Said | None:
+def _same(entry: Entry, said: JsonObject) -> JsonObject | None:
     """Return the key as it was read now, if it is still the entry that was listed."""
-    for kv in cast("list[Said]", said["response_range"].get("kvs", [])):
+    for kv in cast("list[JsonObject]", said["response_range"].get("kvs", [])):
         if number(kv, "create_revision") == entry.position:
             return kv
     return None

@@ -24,7 +24,7 @@ from tenure.errors import StoreError, StoreUnavailable
 from tenure.runtimes.single import SingleFlight
 from tenure.stores.etcd import requests
 from tenure.stores.etcd.errors import SERVER, LeaseGone
-from tenure.stores.etcd.http import Said
+from tenure.stores.etcd.http import JsonObject
 from tenure.stores.etcd.keys import Keys, after, decoded, number, session_of
 from tenure.stores.etcd.watch_streams import EtcdWatch, EtcdWatches
 
@@ -138,9 +138,9 @@ class EtcdSessions:
             if said.get("succeeded"):
                 return
 
-    def _check_form(self, said: Said) -> int | None:
+    def _check_form(self, said: JsonObject) -> int | None:
         """Return at which revision the mark was written, if this client has to write it; 0 if there is none."""
-        kvs = cast("list[Said]", said["response_range"].get("kvs", []))
+        kvs = cast("list[JsonObject]", said["response_range"].get("kvs", []))
         if not kvs:
             return 0
         form = forms.check(
@@ -157,7 +157,7 @@ class EtcdSessions:
         if self.current is not None and self._runtime.now() - self.proved_at > STALE * self.trust:
             await self.renew(until)
 
-    async def renew(self, until: float, reads: Sequence[Said] = ()) -> list[Said] | None:
+    async def renew(self, until: float, reads: Sequence[JsonObject] = ()) -> list[JsonObject] | None:
         """Renew the session and return the replies to `reads`; None if the session has ended."""
         while (session := self.current) is not None:
             sent = await self._renew_blocks(session, until)
@@ -167,7 +167,7 @@ class EtcdSessions:
                 return None
             read = [requests.get(self._keys.channel(session.name)), requests.get(self._keys.form), *reads]
             said = await self._gateway.exchange("kv/txn", requests.transaction([], read), until, first=True)
-            mine, form, *rest = cast("list[Said]", said["responses"])
+            mine, form, *rest = cast("list[JsonObject]", said["responses"])
             try:
                 self._check_form(form)
             except StoreError as error:  # it was raised meanwhile: no later request gets a session either
@@ -220,7 +220,7 @@ class EtcdSessions:
         span = (channel, after(channel + "/"))
         session.watch = await self._watches.begin(make, span, session.revision + 1, until)
 
-    def _hear(self, session: EtcdSession, event: Said) -> None:
+    def _hear(self, session: EtcdSession, event: JsonObject) -> None:
         kv = event["kv"]
         session.revision = max(session.revision, number(kv, "mod_revision"))
         key, channel = decoded(kv["key"]), self._keys.channel(session.name)
@@ -230,7 +230,7 @@ class EtcdSessions:
         elif key != channel:
             self._tell(session, key, kv)
 
-    def _tell(self, session: EtcdSession, key: str, kv: Said) -> None:
+    def _tell(self, session: EtcdSession, key: str, kv: JsonObject) -> None:
         session.read.append(key)
         if self.watcher is not None and not session.over:
             self.watcher.told(decoded(kv.get("value", "")))

@@ -15,7 +15,7 @@ from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from tenure.runtimes.single import SingleFlight
 from tenure.stores.etcd import requests
 from tenure.stores.etcd.gateway import Gateway
-from tenure.stores.etcd.http import Said
+from tenure.stores.etcd.http import JsonObject
 from tenure.stores.etcd.keys import number, packed_json
 from tenure.stores.etcd.link import EtcdHearing, Stream
 
@@ -26,7 +26,7 @@ DEAF = 1.0
 class EtcdWatch:
     """One watch from its beginning to its end. It reports its end once, unless it was closed."""
 
-    def __init__(self, runtime: Runtime, on_event: Callable[[Said], None], on_end: Callable[[], None]) -> None:
+    def __init__(self, runtime: Runtime, on_event: Callable[[JsonObject], None], on_end: Callable[[], None]) -> None:
         self.over = False
         self.refusal = ""
         """The reason for which the server refused or lost the watch."""
@@ -59,7 +59,7 @@ class EtcdWatch:
         """Return whether the server refused the watch to this user."""
         return "permission denied" in self.refusal or "auth" in self.refusal
 
-    def hear(self, result: Said) -> None:
+    def hear(self, result: JsonObject) -> None:
         """Process a message of the server about this watch."""
         if result.get("created"):
             with self._mutex:
@@ -150,7 +150,7 @@ class WatchStream:
                 self._say(requests.end_watch(place))
         self._close_if_unused()
 
-    def _say(self, body: Said) -> None:
+    def _say(self, body: JsonObject) -> None:
         if self._stream is not None:
             self._stream.say(packed_json(body).encode())
 
@@ -161,8 +161,8 @@ class WatchStream:
     def _end(self) -> None:
         self.lose("the connection was lost")
 
-    def _hear(self, said: Said) -> None:
-        result = cast("Said", said.get("result", {}))
+    def _hear(self, said: JsonObject) -> None:
+        result = cast("JsonObject", said.get("result", {}))
         if not result:
             self.lose(str(said.get("error") or "it was cancelled"))
             return
@@ -174,7 +174,7 @@ class WatchStream:
         elif (watch := self._watches.get(place)) is not None:
             watch.hear(result)
 
-    def _refused(self, place: int, result: Said, *, begins: bool) -> None:
+    def _refused(self, place: int, result: JsonObject, *, begins: bool) -> None:
         """End a refused watch. If its beginning was refused, servers may read nothing more on this stream."""
         with self._mutex:
             watch = self._watches.pop(place, None)
