@@ -14,11 +14,10 @@ from tenure.stores.redis.links.link import (
     RedisReply,
     ReplyError,
     Word,
+    Words,
 )
 from tenure.stores.redis.scripts import Script
 from tenure.stores.redis.topology import OneServer, OpenLink, Topology
-
-Words = tuple[Word, ...]
 
 
 class DirectLink:

@@ -9,11 +9,10 @@ from simulation.redis.server import Server
 from tenure.contracts.runtime import Event
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.runtimes.simulated import SimRuntime
-from tenure.stores.redis.links.link import PackedCall, RedisHearing, RedisReply, ReplyError, Word
+from tenure.stores.redis.links.link import PackedCall, RedisHearing, RedisReply, ReplyError, Word, Words
 from tenure.stores.redis.scripts import Script
 
 T = TypeVar("T")
-Words = tuple[Word, ...]
 
 PASSING = (
     "LOADING Redis is loading the dataset in memory",
