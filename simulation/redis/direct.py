@@ -9,7 +9,7 @@ from tenure.stores.redis.deployment import Rules
 from tenure.stores.redis.links.link import (
     PackedCall,
     RedisAddress,
-    RedisHearing,
+    RedisCallbacks,
     RedisLink,
     RedisReply,
     ReplyError,
@@ -23,10 +23,10 @@ from tenure.stores.redis.topology import OneServer, OpenLink, Topology
 class DirectLink:
     """A link to the present process of a server. Its coroutines never suspend."""
 
-    def __init__(self, reach: Callable[[], Server], hearing: RedisHearing) -> None:
+    def __init__(self, reach: Callable[[], Server], callbacks: RedisCallbacks) -> None:
         """Use the process that `reach` returns."""
         self._reach = reach
-        self._hearing = hearing
+        self._callbacks = callbacks
         self._channels: list[str] = []
         self._server: Server | None = None
         self._identity = b""
@@ -83,7 +83,7 @@ class DirectLink:
     def listen_again(self) -> None:
         """Subscribe to the same channels at the present process."""
         for channel in self._channels:
-            self._reach().subscribe(channel, self, self._hearing.on_push)
+            self._reach().subscribe(channel, self, self._callbacks.on_push)
 
     async def wait(self, event: Event, until: float | None) -> bool:
         """Wait for an event."""
@@ -116,8 +116,8 @@ class DirectDeployment:
         """Return the one server."""
         return OneServer(RedisAddress("here"))
 
-    def link(self, runtime: Runtime, address: RedisAddress, hearing: RedisHearing) -> RedisLink:  # noqa: ARG002 - there is one
+    def link(self, runtime: Runtime, address: RedisAddress, callbacks: RedisCallbacks) -> RedisLink:  # noqa: ARG002 - there is one
         """Make a link to the server."""
-        link = DirectLink(self._reach, hearing)
+        link = DirectLink(self._reach, callbacks)
         self.links.append(link)
         return link

@@ -9,7 +9,7 @@ from simulation.redis.server import Server
 from tenure.contracts.runtime import Event
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.runtimes.simulated import SimRuntime
-from tenure.stores.redis.links.link import PackedCall, RedisHearing, RedisReply, ReplyError, Word, Words
+from tenure.stores.redis.links.link import PackedCall, RedisCallbacks, RedisReply, ReplyError, Word, Words
 from tenure.stores.redis.scripts import Script
 
 T = TypeVar("T")
@@ -38,14 +38,14 @@ class SimulatedRedisLink:
         wire: network.Link,
         node: RedisNode,
         reach: Callable[[], Server | None],
-        hearing: RedisHearing,
+        callbacks: RedisCallbacks,
     ) -> None:
         """Use `wire` to reach the process that `reach` returns, which is of `node`. Nothing is connected yet."""
         self._runtime = runtime
         self._wire = wire
         self._node = node
         self._reach = reach
-        self._hearing = hearing
+        self._callbacks = callbacks
         self._server: Server | None = None
         self._epoch = 0
         """The epoch of the wire when the link connected to the server."""
@@ -233,7 +233,7 @@ class SimulatedRedisLink:
         self._heard = server
 
     def _push(self, payload: bytes) -> None:
-        self._wire.push(lambda: self._hearing.on_push(payload), payload.decode())
+        self._wire.push(lambda: self._callbacks.on_push(payload), payload.decode())
 
     def _lost(self) -> None:
         """Handle a broken connection: connect and subscribe again, and report a gap in the notifications."""
@@ -252,4 +252,4 @@ class SimulatedRedisLink:
                 pause = min(pause * 2, LONGEST)
         self._returning = False
         if self._channels:
-            self._hearing.on_gap()
+            self._callbacks.on_gap()

@@ -8,7 +8,7 @@ from simulation.redis.node import RedisNode
 from simulation.redis.server import Server
 from tenure.contracts.runtime import Runtime
 from tenure.runtimes.simulated import SimRuntime
-from tenure.stores.redis.links.link import RedisAddress, RedisHearing, RedisLink, ReplyError, Word
+from tenure.stores.redis.links.link import RedisAddress, RedisCallbacks, RedisLink, ReplyError, Word
 from tenure.stores.redis.names import NODE
 from tenure.stores.redis.store import RedisStore
 from tenure.stores.redis.topology import OneServer, OpenLink, Sentinels, Topology
@@ -48,13 +48,15 @@ class SimulatedDeployment:
         sentinel = Sentinel(self._node)
         return Sentinels(runtime, [SENTINEL], "tenure", lambda _: self._link(runtime, lambda: sentinel, _deaf()))
 
-    def link(self, runtime: Runtime, address: RedisAddress, hearing: RedisHearing) -> RedisLink:
+    def link(self, runtime: Runtime, address: RedisAddress, callbacks: RedisCallbacks) -> RedisLink:
         """Make a link to a server."""
-        return self._link(runtime, lambda: self._node.server_at(address), hearing)
+        return self._link(runtime, lambda: self._node.server_at(address), callbacks)
 
-    def _link(self, runtime: Runtime, reach: Callable[[], Server | None], hearing: RedisHearing) -> SimulatedRedisLink:
+    def _link(
+        self, runtime: Runtime, reach: Callable[[], Server | None], callbacks: RedisCallbacks
+    ) -> SimulatedRedisLink:
         assert isinstance(runtime, SimRuntime)  # noqa: S101 - for the type checker
-        link = SimulatedRedisLink(runtime, self._wire, self._node, reach, hearing)
+        link = SimulatedRedisLink(runtime, self._wire, self._node, reach, callbacks)
         self.links.append(link)
         return link
 
@@ -75,5 +77,5 @@ class SimulatedRedisStore(RedisStore):
             link.vanish()
 
 
-def _deaf() -> RedisHearing:
-    return RedisHearing(lambda payload: None, lambda: None)  # noqa: ARG005
+def _deaf() -> RedisCallbacks:
+    return RedisCallbacks(lambda payload: None, lambda: None)  # noqa: ARG005

@@ -16,7 +16,7 @@ from tenure.runtimes.threads import ThreadsRuntime, drive
 from tenure.stores.etcd.errors import EtcdNotSent
 from tenure.stores.etcd.gateway import Gateway
 from tenure.stores.etcd.http import EtcdRequest
-from tenure.stores.etcd.link import EtcdHearing, EtcdLink
+from tenure.stores.etcd.link import EtcdCallbacks, EtcdLink
 from tenure.stores.etcd.options import EtcdDeployment
 from tenure.transport.blocking import BlockingLine, BlockingPump
 from tenure.transport.errors import Unsent
@@ -78,7 +78,7 @@ def test_an_address_that_never_answers_leaves_time_for_the_next(act: str, monkey
         work: Coroutine[None, None, object] = gateway.exchange("kv/txn", {}, until, again="repeated" in act)
         if act == "a stream":
             work.close()
-            work = gateway.stream("watch", EtcdHearing(print, print), until)
+            work = gateway.stream("watch", EtcdCallbacks(print, print), until)
         with pytest.raises(Reached):
             drive(work)
     assert tried == [dead, also_dead, there]

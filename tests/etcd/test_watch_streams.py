@@ -14,7 +14,7 @@ from tenure.runtimes.threads import ThreadsRuntime, drive
 from tenure.stores.etcd import watch_streams as module
 from tenure.stores.etcd.gateway import Admission, Gateway
 from tenure.stores.etcd.http import EtcdReply, EtcdRequest, JsonObject
-from tenure.stores.etcd.link import EtcdHearing, Stream
+from tenure.stores.etcd.link import EtcdCallbacks, Stream
 from tenure.stores.etcd.options import EtcdDeployment
 from tenure.stores.etcd.watch_streams import EtcdWatch, EtcdWatches
 from tenure.transport.link import ServerAddress
@@ -36,12 +36,12 @@ class Script:
         self.streams: list[ScriptedStream] = []
         self._answers = answers
 
-    async def stream(self, path: str, hearing: EtcdHearing, until: float) -> Stream:
+    async def stream(self, path: str, callbacks: EtcdCallbacks, until: float) -> Stream:
         """Begin a stream."""
         assert path == "watch"
         assert until
         place = len(self.streams)
-        self.streams.append(ScriptedStream(hearing, lambda said: self._answers(place, said)))
+        self.streams.append(ScriptedStream(callbacks, lambda said: self._answers(place, said)))
         return self.streams[-1]
 
     def forget_token(self) -> bool:
@@ -52,9 +52,9 @@ class Script:
 class ScriptedStream:
     """One of its streams."""
 
-    def __init__(self, hearing: EtcdHearing, answers: Callable[[JsonObject], list[JsonObject]]) -> None:
+    def __init__(self, callbacks: EtcdCallbacks, answers: Callable[[JsonObject], list[JsonObject]]) -> None:
         """Answer soon what is said."""
-        self.hearing = hearing
+        self.callbacks = callbacks
         self.closed = False
         self.said: list[JsonObject] = []
         self._answers = answers
@@ -67,7 +67,7 @@ class ScriptedStream:
 
     def tell(self, answer: JsonObject) -> None:
         """Say something, soon."""
-        asyncio.get_running_loop().call_soon(self.hearing.on_said, {"result": answer})
+        asyncio.get_running_loop().call_soon(self.callbacks.on_said, {"result": answer})
 
     def close(self) -> None:
         """Note it."""
@@ -253,11 +253,11 @@ class Guarded:
         return EtcdReply(200, {"token": NEW})
 
     async def stream(
-        self, _address: ServerAddress, request: EtcdRequest, hearing: EtcdHearing, _until: float
+        self, _address: ServerAddress, request: EtcdRequest, callbacks: EtcdCallbacks, _until: float
     ) -> Stream:
         """Deny all who come with another token."""
         self.tokens.append(request.token)
-        return ScriptedStream(hearing, lambda said: grant(0, said) if request.token == NEW else [DENIED])
+        return ScriptedStream(callbacks, lambda said: grant(0, said) if request.token == NEW else [DENIED])
 
 
 def test_all_who_are_denied_a_watch_for_an_old_token_try_again() -> None:

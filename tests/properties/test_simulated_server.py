@@ -18,7 +18,7 @@ from simulation.redis.direct import DirectDeployment, DirectLink
 from simulation.redis.keyspace import Keyspace, SortedSet
 from simulation.redis.server import Server
 from tenure.contracts.runtime import Runtime
-from tenure.stores.redis.links.link import RedisAddress, RedisHearing, RedisLink, ReplyError, Word
+from tenure.stores.redis.links.link import RedisAddress, RedisCallbacks, RedisLink, ReplyError, Word
 from tenure.stores.redis.scripts import Script
 from tenure.table.step import Step
 from tenure.table.times import TOMBSTONE
@@ -113,20 +113,20 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
 class DoubleLink(DirectLink):
     """A link to a simulated server and to a real one, which says the same or else fails."""
 
-    def __init__(self, reach: Callable[[], Server], hearing: RedisHearing, real: Real) -> None:
+    def __init__(self, reach: Callable[[], Server], callbacks: RedisCallbacks, real: Real) -> None:
         """Talk to both."""
-        super().__init__(reach, hearing)
+        super().__init__(reach, callbacks)
         self._real = real
         self._channel = real.server.connect()
         self._heard: list[bytes] = []
         self._expected: list[bytes] = []
-        on_push = hearing.on_push
+        on_push = callbacks.on_push
 
         def push(payload: bytes) -> None:
             self._expected.append(payload)
             on_push(payload)
 
-        self._hearing = RedisHearing(push, hearing.on_gap)
+        self._callbacks = RedisCallbacks(push, callbacks.on_gap)
 
     def _value(self, server: Server, script: Script, keys: tuple[Word, ...], args: tuple[Word, ...]) -> Any:  # noqa: ANN401 - any reply
         """Run a script on both."""
@@ -169,9 +169,9 @@ class DoubleDeployment(DirectDeployment):
         """Have the rules of a machine."""
         super().__init__(machine.guarded, reach)
 
-    def link(self, runtime: Runtime, address: RedisAddress, hearing: RedisHearing) -> RedisLink:
+    def link(self, runtime: Runtime, address: RedisAddress, callbacks: RedisCallbacks) -> RedisLink:
         """Make a link to both."""
-        link = DoubleLink(self._reach, hearing, RealMachine.real)
+        link = DoubleLink(self._reach, callbacks, RealMachine.real)
         self.links.append(link)
         return link
 

@@ -13,7 +13,7 @@ from typing import Any
 from tenure.runtimes.aio import AsyncioRuntime
 from tenure.stores.redis.links.aio import RedisAsyncLink
 from tenure.stores.redis.links.aio_pipeline import Pipeline
-from tenure.stores.redis.links.link import RedisAccess, RedisAddress, RedisHearing
+from tenure.stores.redis.links.link import RedisAccess, RedisAddress, RedisCallbacks
 from tenure.stores.redis.scripts import Script
 
 TEST_TIMEOUT = 60.0
@@ -56,9 +56,9 @@ class Ears:
         self.pushes: asyncio.Queue[bytes] = asyncio.Queue()
         self.gaps: asyncio.Queue[None] = asyncio.Queue()
 
-    def hearing(self) -> RedisHearing:
+    def callbacks(self) -> RedisCallbacks:
         """Return what to give to a link."""
-        return RedisHearing(self.pushes.put_nowait, lambda: self.gaps.put_nowait(None))
+        return RedisCallbacks(self.pushes.put_nowait, lambda: self.gaps.put_nowait(None))
 
 
 @asynccontextmanager
@@ -69,9 +69,9 @@ async def link_to(
     **options: Any,  # noqa: ANN401 - of any link
 ) -> AsyncGenerator[RedisAsyncLink]:
     """Make a link to a server, and close it."""
-    hearing = (ears or Ears()).hearing()
+    callbacks = (ears or Ears()).callbacks()
     address = where if isinstance(where, RedisAddress) else RedisAddress(*where)
-    link = RedisAsyncLink(AsyncioRuntime(), access or RedisAccess(), address, hearing, **options)
+    link = RedisAsyncLink(AsyncioRuntime(), access or RedisAccess(), address, callbacks, **options)
     try:
         yield link
     finally:

@@ -8,7 +8,7 @@ import pytest
 from tenure.errors import OutcomeUnknown, StoreUnavailable
 from tenure.runtimes.aio import AsyncioRuntime
 from tenure.stores.redis.links.aio import RedisAsyncLink
-from tenure.stores.redis.links.link import RedisAccess, RedisAddress, RedisHearing, ReplyError
+from tenure.stores.redis.links.link import RedisAccess, RedisAddress, RedisCallbacks, ReplyError
 from tests.redis.async_links import LOOPS, Ears, client_id, echo, happens, is_lost, link_to, pipe_of, run, soon
 from tests.redis.test_resharding import Move
 from tests.servers import Cluster, Proxy, RedisServer
@@ -109,8 +109,8 @@ def test_gap(redis_server: RedisServer, loop: str) -> None:
     async def main() -> None:
         counts: asyncio.Queue[int] = asyncio.Queue()
         pushes: asyncio.Queue[bytes] = asyncio.Queue()
-        hearing = RedisHearing(pushes.put_nowait, lambda: counts.put_nowait(listeners(redis_server, "gap")))
-        link = RedisAsyncLink(AsyncioRuntime(), RedisAccess(), RedisAddress(*redis_server.address), hearing)
+        callbacks = RedisCallbacks(pushes.put_nowait, lambda: counts.put_nowait(listeners(redis_server, "gap")))
+        link = RedisAsyncLink(AsyncioRuntime(), RedisAccess(), RedisAddress(*redis_server.address), callbacks)
         await link.listen("gap", soon())
         await link.listen("gap-too", soon())
         await link.listen("no-more", soon())
@@ -200,7 +200,7 @@ def test_pauses(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(runtime, "random", lambda: 0.5)
         monkeypatch.setattr(runtime, "sleep", pause)
         ears = Ears()
-        link = RedisAsyncLink(runtime, RedisAccess(), RedisAddress(*redis_server.address), ears.hearing())
+        link = RedisAsyncLink(runtime, RedisAccess(), RedisAddress(*redis_server.address), ears.callbacks())
         await link.listen("pauses", soon())
         await asyncio.to_thread(redis_server.kill)
         await happens(lambda: len(pauses) >= 10)
@@ -255,7 +255,7 @@ def test_deaf_callback(redis_server: RedisServer, caplog: pytest.LogCaptureFixtu
 
     async def main() -> None:
         link = RedisAsyncLink(
-            AsyncioRuntime(), RedisAccess(), RedisAddress(*redis_server.address), RedisHearing(refuse, refuse)
+            AsyncioRuntime(), RedisAccess(), RedisAddress(*redis_server.address), RedisCallbacks(refuse, refuse)
         )
         await link.listen("deaf", soon())
         number = await client_id(link)

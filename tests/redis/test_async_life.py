@@ -385,7 +385,7 @@ def test_close(redis_server: RedisServer, loop: str) -> None:
         for far in (never_used, connected, listening, just_ignored, cut_off):
             before = sockets()
             link = RedisAsyncLink(
-                AsyncioRuntime(), RedisAccess(), RedisAddress(*redis_server.address), Ears().hearing()
+                AsyncioRuntime(), RedisAccess(), RedisAddress(*redis_server.address), Ears().callbacks()
             )
             await far(link)
             await link.close()
@@ -406,7 +406,7 @@ def test_close_while_connecting(redis_server: RedisServer, loop: str) -> None:
         for step in range(60):
             before = sockets()
             link = RedisAsyncLink(
-                AsyncioRuntime(), RedisAccess(), RedisAddress(*redis_server.address), Ears().hearing()
+                AsyncioRuntime(), RedisAccess(), RedisAddress(*redis_server.address), Ears().callbacks()
             )
             asking = asyncio.ensure_future(link.listen("step", soon()))
             for _ in range(step):
@@ -477,7 +477,7 @@ def test_cancelled_loop(redis_server: RedisServer) -> None:
 
     async def main() -> None:
         ready = asyncio.Event()
-        link = RedisAsyncLink(AsyncioRuntime(), RedisAccess(), RedisAddress(*redis_server.address), Ears().hearing())
+        link = RedisAsyncLink(AsyncioRuntime(), RedisAccess(), RedisAddress(*redis_server.address), Ears().callbacks())
         holding.append(asyncio.ensure_future(hold(link, ready)))
         await ready.wait()
 

@@ -12,7 +12,7 @@ from tenure import Client, LeaseState
 from tenure.runtimes.threads import ThreadEvent, drive
 from tenure.stores.redis.links import direct_reading
 from tenure.stores.redis.links.direct_reading import DirectReading
-from tenure.stores.redis.links.link import RedisHearing
+from tenure.stores.redis.links.link import RedisCallbacks
 from tests.planting import planted
 from tests.redis.threaded import TEST_TIMEOUT, Driven, at_once, linked
 from tests.servers import RedisServer
@@ -32,7 +32,7 @@ class Mailbox:
         """Who took each message: the name of the thread."""
 
         driven.listen(CHANNEL)
-        driven.listener()._hearing.on_push = self._heard
+        driven.listener()._callbacks.on_push = self._heard
 
     @property
     def direct(self) -> DirectReading:
@@ -41,10 +41,10 @@ class Mailbox:
         return direct
 
     @property
-    def hearing(self) -> RedisHearing:
+    def callbacks(self) -> RedisCallbacks:
         """Return the callbacks of the link."""
-        hearing: RedisHearing = self.driven.listener()._hearing
-        return hearing
+        callbacks: RedisCallbacks = self.driven.listener()._callbacks
+        return callbacks
 
     def _heard(self, payload: bytes) -> None:
         self.readers[payload] = threading.current_thread().name
@@ -302,7 +302,7 @@ def _interrupted(connection: object) -> bool:
 def test_a_reader_takes_only_what_waiters_wait_for(redis_server: RedisServer) -> None:
     """Callbacks of a lease, which may lock what the reader has locked, do not run in the reader's thread."""
     with mailbox(redis_server) as box:
-        box.hearing.is_for_waiter = _is_grant
+        box.callbacks.is_for_waiter = _is_grant
         for name in (b"granted", b"revoked", b"left"):
             box.expect(name)
         reader = reading(box, b"granted")
@@ -324,7 +324,7 @@ def test_a_reader_that_is_interrupted_has_left_the_messages_of_others_to_the_lis
         def take(payload: bytes) -> None:
             (_late if _is_grant(payload) else box._heard)(payload)
 
-        box.hearing.is_for_waiter, box.hearing.on_push = _is_grant, take
+        box.callbacks.is_for_waiter, box.callbacks.on_push = _is_grant, take
         event = box.expect(b"revoked")
         box.expect(b"granted")
         with redis_server.connect() as wire:
@@ -341,12 +341,12 @@ def test_a_reader_that_is_interrupted_has_left_the_messages_of_others_to_the_lis
 def test_an_error_that_a_signal_handler_raises_while_a_thread_reads_is_not_swallowed(redis_server: RedisServer) -> None:
     """It belongs to the caller, as it would if the thread only waited."""
     with mailbox(redis_server) as box:
-        box.hearing.on_push = _late
+        box.callbacks.on_push = _late
         box.expect(b"granted")
         box.send(redis_server, b"granted")
         with pytest.raises(_SoftTimeLimitError):
             box.wait(b"granted")
-        box.hearing.on_push = box._heard
+        box.callbacks.on_push = box._heard
         box.driven.ear.gap()
         box.exchange(redis_server, b"afterwards")
 

@@ -7,7 +7,7 @@ import pytest
 from tenure.contracts.runtime import Runtime
 from tenure.runtimes.threads import ThreadsRuntime
 from tenure.stores.redis.deployment import RedisDeployment
-from tenure.stores.redis.links.link import RedisAddress, RedisHearing, RedisLink
+from tenure.stores.redis.links.link import RedisAddress, RedisCallbacks, RedisLink
 from tenure.stores.redis.options import deployment_of
 from tenure.stores.redis.store import RedisStore
 
@@ -20,12 +20,12 @@ def test_threads_that_need_a_node_at_once_share_a_link(monkeypatch: pytest.Monke
     others: list[RedisLink] = []
 
     def while_another_does_so_too(
-        self: RedisDeployment, runtime: Runtime, address: RedisAddress, hearing: RedisHearing
+        self: RedisDeployment, runtime: Runtime, address: RedisAddress, callbacks: RedisCallbacks
     ) -> RedisLink:
         if not others:
-            others.append(make(self, runtime, address, hearing))
+            others.append(make(self, runtime, address, callbacks))
             others[0] = store._servers.link(address)
-        return make(self, runtime, address, hearing)
+        return make(self, runtime, address, callbacks)
 
     monkeypatch.setattr(RedisDeployment, "link", while_another_does_so_too)
     assert store._servers.link(node) is others[0]

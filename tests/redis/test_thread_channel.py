@@ -13,7 +13,7 @@ from tenure import Client
 from tenure.errors import StoreUnavailable
 from tenure.runtimes.threads import complete
 from tenure.stores.redis.links import listener
-from tenure.stores.redis.links.link import RedisAccess, RedisAddress, RedisHearing, ReplyError
+from tenure.stores.redis.links.link import RedisAccess, RedisAddress, RedisCallbacks, ReplyError
 from tenure.stores.redis.links.listener import RedisListener
 from tenure.stores.redis.links.threads import RedisThreadLink
 from tenure.transport import listener_thread
@@ -218,7 +218,7 @@ def test_an_error_of_who_hears_is_survived(redis_server: RedisServer, caplog: py
 
     driven = Driven(RedisAddress(*redis_server.address))
     driven.link = RedisThreadLink(
-        driven.runtime, RedisAccess(), RedisAddress(*redis_server.address), RedisHearing(fail, fail)
+        driven.runtime, RedisAccess(), RedisAddress(*redis_server.address), RedisCallbacks(fail, fail)
     )
     try:
         driven.listen("failing")
@@ -333,7 +333,7 @@ def test_a_callback_may_close(redis_server: RedisServer) -> None:
         closed.set()
 
     driven.link = RedisThreadLink(
-        driven.runtime, RedisAccess(), RedisAddress(*redis_server.address), RedisHearing(close, close_nothing)
+        driven.runtime, RedisAccess(), RedisAddress(*redis_server.address), RedisCallbacks(close, close_nothing)
     )
     complete(driven.link.listen("closing", driven.soon()))
     redis_server.command("PUBLISH", "closing", "now")

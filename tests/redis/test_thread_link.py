@@ -479,7 +479,7 @@ def test_requests_side_by_side_travel_by_tls(redis_tls: RedisTlsServer) -> None:
     """Large replies come whole, each to its request."""
     runtime, ear = ThreadsRuntime(), Ear()
     access = RedisAccess({"ssl_ca_certs": str(redis_tls.certificates.authority)}, tls=True)
-    link = FanOutLink(runtime, access, RedisAddress(*redis_tls.address), ear.hearing)
+    link = FanOutLink(runtime, access, RedisAddress(*redis_tls.address), ear.callbacks)
     texts = [random.Random(number).randbytes(300_000) for number in range(3)]
     replies: list[RedisReply | Exception | None] = [None] * 3
     until = runtime.now() + TEST_TIMEOUT

@@ -9,7 +9,7 @@ from typing import Any
 
 from tenure.runtimes.threads import ThreadsRuntime, complete
 from tenure.stores.redis import scripts
-from tenure.stores.redis.links.link import RedisAccess, RedisAddress, RedisHearing, RedisReply
+from tenure.stores.redis.links.link import RedisAccess, RedisAddress, RedisCallbacks, RedisReply
 from tenure.stores.redis.links.threads import RedisThreadLink
 from tenure.stores.redis.scripts import Script
 from tests.servers import RedisServer
@@ -34,7 +34,7 @@ class Ear:
     def __init__(self) -> None:
         self.pushes: queue.Queue[bytes] = queue.Queue()
         self.gaps: queue.Queue[str] = queue.Queue()
-        self.hearing = RedisHearing(self.pushes.put, lambda: self.gaps.put("gap"))
+        self.callbacks = RedisCallbacks(self.pushes.put, lambda: self.gaps.put("gap"))
 
     def push(self) -> bytes:
         """Return the next message."""
@@ -51,7 +51,7 @@ class Driven:
     def __init__(self, address: RedisAddress, *, access: RedisAccess | None = None, **flags: Any) -> None:  # noqa: ANN401 - of any link
         self.runtime = ThreadsRuntime()
         self.ear = Ear()
-        self.link = RedisThreadLink(self.runtime, access or RedisAccess(), address, self.ear.hearing, **flags)
+        self.link = RedisThreadLink(self.runtime, access or RedisAccess(), address, self.ear.callbacks, **flags)
 
     def soon(self, seconds: float = TEST_TIMEOUT) -> float:
         """Return an instant."""

@@ -16,7 +16,7 @@ from tenure.runtimes.threads import ThreadsRuntime
 from tenure.stores.zookeeper import library
 from tenure.stores.zookeeper.handler import Handler
 from tenure.stores.zookeeper.library import KazooClient, Result
-from tenure.stores.zookeeper.link import ZooKeeperHearing, ZooKeeperLink
+from tenure.stores.zookeeper.link import ZooKeeperCallbacks, ZooKeeperLink
 from tenure.stores.zookeeper.options import access_of
 from tenure.stores.zookeeper.session import ZooKeeperSession
 from tenure.stores.zookeeper.sockets import GREETING, SlowError, ZooKeeperConnection
@@ -78,7 +78,9 @@ def linked(monkeypatch: pytest.MonkeyPatch) -> tuple[ZooKeeperLink, list[Puppet]
     """Return a link, and the clients that it makes."""
     made = puppets(monkeypatch)
     access = access_of(urlsplit("zookeeper://server"))
-    return ZooKeeperLink(AsyncioRuntime(), access, ZooKeeperHearing(_ignore, _ignore, _ignore, _ignore, _ignore)), made
+    return ZooKeeperLink(
+        AsyncioRuntime(), access, ZooKeeperCallbacks(_ignore, _ignore, _ignore, _ignore, _ignore)
+    ), made
 
 
 def puppets(monkeypatch: pytest.MonkeyPatch) -> list[Puppet]:

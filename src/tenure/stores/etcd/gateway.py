@@ -18,7 +18,7 @@ from tenure.stores.etcd import errors
 from tenure.stores.etcd.errors import EtcdNotSent
 from tenure.stores.etcd.http import OK, EtcdReply, EtcdRequest, JsonObject
 from tenure.stores.etcd.keys import packed_json
-from tenure.stores.etcd.link import EtcdHearing, EtcdLink, Stream
+from tenure.stores.etcd.link import EtcdCallbacks, EtcdLink, Stream
 from tenure.stores.etcd.options import EtcdDeployment
 from tenure.transport.link import ServerAddress
 
@@ -152,7 +152,7 @@ class Gateway:
         """Send a request to one server, whichever this client uses otherwise. Raises StoreError."""
         return await self._exchange(address, path, packed_json(body).encode(), until)
 
-    async def stream(self, path: str, hearing: EtcdHearing, until: float) -> Stream:
+    async def stream(self, path: str, callbacks: EtcdCallbacks, until: float) -> Stream:
         """Begin a stream at the current server."""
         tries = len(self._deployment.addresses)
         while True:
@@ -161,7 +161,7 @@ class Gateway:
             try:
                 share = self._share(until, tries)
                 token = await self._login(address, share)
-                return await self._link.stream(address, EtcdRequest(path, b"", token), hearing, share)
+                return await self._link.stream(address, EtcdRequest(path, b"", token), callbacks, share)
             except EtcdNotSent as error:
                 self._advance(address)
                 if tries <= 0:

@@ -26,7 +26,7 @@ class Stream(Protocol):
 
 
 @dataclass(slots=True)
-class EtcdHearing:
+class EtcdCallbacks:
     """The callbacks of a stream. Both are called where the runtime runs its code, and never block."""
 
     on_said: Callable[[JsonObject], None]
@@ -66,12 +66,14 @@ class EtcdLink(ServerLink[EtcdRequest, EtcdReply]):
         heard = cast("HttpConversation", line.conversation).has_heard()
         return errors.unanswered(address, error, plain=self._tls is None and not heard)
 
-    async def stream(self, address: ServerAddress, request: EtcdRequest, hearing: EtcdHearing, until: float) -> Stream:
+    async def stream(
+        self, address: ServerAddress, request: EtcdRequest, callbacks: EtcdCallbacks, until: float
+    ) -> Stream:
         """Start a stream, and return when its head is sent. `Stream.say` sends the body."""
         line = await self._connect(address, until)
         try:
             head = cast("HttpConversation", line.conversation).begin(request)
-            listening = line.listen(head, lambda reply: hearing.on_said(reply.said), hearing.on_end, until)
+            listening = line.listen(head, lambda reply: callbacks.on_said(reply.said), callbacks.on_end, until)
         except BROKEN as error:
             line.close()
             raise errors.EtcdNotSent(*errors.cannot_connect(address, error).args) from error

@@ -17,7 +17,7 @@ from tenure.stores.etcd import requests
 from tenure.stores.etcd.gateway import Gateway
 from tenure.stores.etcd.http import JsonObject
 from tenure.stores.etcd.keys import number, packed_json
-from tenure.stores.etcd.link import EtcdHearing, Stream
+from tenure.stores.etcd.link import EtcdCallbacks, Stream
 
 DEAF = 1.0
 """For how many seconds a server may leave a watch request unanswered before the stream is given up."""
@@ -112,7 +112,7 @@ class WatchStream:
 
     async def open(self, gateway: Gateway, until: float) -> None:
         """Begin the stream. Raises StoreError."""
-        self._stream = await gateway.stream("watch", EtcdHearing(self._hear, self._end), until)
+        self._stream = await gateway.stream("watch", EtcdCallbacks(self._hear, self._end), until)
 
     def begin(self, watch: EtcdWatch, span: tuple[str, str], revision: int) -> Callable[[], None]:
         """Begin a watch, which receives its events; return the function that ends it."""

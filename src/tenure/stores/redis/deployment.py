@@ -9,7 +9,7 @@ from tenure.errors import UsageError
 from tenure.runtimes.aio import AsyncioRuntime
 from tenure.runtimes.threads import ThreadsRuntime
 from tenure.stores.redis.links import wire
-from tenure.stores.redis.links.link import RedisAccess, RedisAddress, RedisHearing, RedisLink
+from tenure.stores.redis.links.link import RedisAccess, RedisAddress, RedisCallbacks, RedisLink
 from tenure.stores.redis.topology import Cluster, OneServer, OpenLink, Sentinels, Topology
 
 NO_GUARD, OBSERVED, STRICT, UPTIME = 0, 1, 2, 3
@@ -71,18 +71,18 @@ class RedisDeployment:
             return Sentinels(runtime, list(self.addresses), self.service, lambda address: self._guide(runtime, address))
         return OneServer(self.addresses[0])
 
-    def link(self, runtime: Runtime, address: RedisAddress, hearing: RedisHearing) -> RedisLink:
+    def link(self, runtime: Runtime, address: RedisAddress, callbacks: RedisCallbacks) -> RedisLink:
         """Return a new link to a server that holds names."""
         make = _maker(runtime, fan_out=self.fan_out)
         identify = wire.WHO_AND_HOW if self.rules.guard == UPTIME else wire.WHO if self.rules.guard else None
         if self.fan_out:  # the identity shows whether two nodes of a quorum are one server
             identify = identify or wire.WHO
-        return make(runtime, self.access, address, hearing, identify=identify, sharded=self.shape == "cluster")
+        return make(runtime, self.access, address, callbacks, identify=identify, sharded=self.shape == "cluster")
 
     def _guide(self, runtime: Runtime, address: RedisAddress) -> RedisLink:
         make = _maker(runtime)
         return make(
-            runtime, self.guides, address, RedisHearing(_ignore_push, _ignore_gap), identify=None, sharded=False
+            runtime, self.guides, address, RedisCallbacks(_ignore_push, _ignore_gap), identify=None, sharded=False
         )
 
 

@@ -12,7 +12,7 @@ from tenure.contracts.runtime import Runtime
 from tenure.errors import StoreUnavailable
 from tenure.stores.redis.deployment import Rules
 from tenure.stores.redis.links.errors import ELSEWHERE, STALE, to_store_error
-from tenure.stores.redis.links.link import RedisAddress, RedisHearing, RedisLink, RedisReply, ReplyError, Word, Words
+from tenure.stores.redis.links.link import RedisAddress, RedisCallbacks, RedisLink, RedisReply, ReplyError, Word, Words
 from tenure.stores.redis.links.wire import RequestTemplate
 from tenure.stores.redis.names import NODE, Markers, slot_of, state_key
 from tenure.stores.redis.scripts import Script
@@ -37,7 +37,7 @@ class Wiring(Protocol):
         """Return the topology, which knows which server holds a name."""
         ...
 
-    def link(self, runtime: Runtime, address: RedisAddress, hearing: RedisHearing) -> RedisLink:
+    def link(self, runtime: Runtime, address: RedisAddress, callbacks: RedisCallbacks) -> RedisLink:
         """Return a new link to a server."""
         ...
 
@@ -45,11 +45,11 @@ class Wiring(Protocol):
 class RedisServers:
     """The servers of one client: which server holds a name, and the link to it."""
 
-    def __init__(self, deployment: Wiring, runtime: Runtime, hearing: RedisHearing) -> None:
-        """Prepare the topology; nothing is connected yet. All links call `hearing`."""
+    def __init__(self, deployment: Wiring, runtime: Runtime, callbacks: RedisCallbacks) -> None:
+        """Prepare the topology; nothing is connected yet. All links call `callbacks`."""
         self._deployment = deployment
         self._runtime = runtime
-        self._hearing = hearing
+        self._callbacks = callbacks
         self.links: dict[RedisAddress, RedisLink] = {}
         """The links that were opened so far."""
         self.topology: Topology = deployment.topology(runtime, self.link)
@@ -58,7 +58,7 @@ class RedisServers:
         """Return the link to a server. There is one link to each server."""
         link = self.links.get(address)
         if link is None:
-            made = self._deployment.link(self._runtime, address, self._hearing)
+            made = self._deployment.link(self._runtime, address, self._callbacks)
             link = self.links.setdefault(address, made)  # another thread may have been faster
         return link
 

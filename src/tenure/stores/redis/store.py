@@ -39,7 +39,7 @@ from tenure.stores.redis.deployment import NO_GUARD, Rules
 from tenure.stores.redis.examining import RedisExaminer
 from tenure.stores.redis.key_scans import KeyScans
 from tenure.stores.redis.links import wire
-from tenure.stores.redis.links.link import RedisAddress, RedisHearing, RedisReply, Word, Words
+from tenure.stores.redis.links.link import RedisAddress, RedisCallbacks, RedisReply, Word, Words
 from tenure.stores.redis.links.wire import RequestTemplate, number
 from tenure.stores.redis.names import NODE, state_key
 from tenure.stores.redis.servers import RedisChannels, RedisServers, ScriptRunner, Wiring
@@ -60,8 +60,8 @@ class RedisStore:
         self._process = ""
         self._channel = runtime.new_id()
         self._deliver: Callable[[Notification], None] = _ignore
-        hearing = RedisHearing(self._heard, self._missed, codec.is_for_waiter, self._greeted)
-        servers = self._servers = RedisServers(deployment, runtime, hearing)
+        callbacks = RedisCallbacks(self._heard, self._missed, codec.is_for_waiter, self._greeted)
+        servers = self._servers = RedisServers(deployment, runtime, callbacks)
         self._links = servers.links
         channels = self._channels = RedisChannels(runtime, servers, self._channel, self._missed)
         self._runner = ScriptRunner(servers, channels, rules.replicas)

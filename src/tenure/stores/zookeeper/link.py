@@ -54,7 +54,7 @@ BREAKING = 1.0
 
 
 @dataclass(slots=True)
-class ZooKeeperHearing:
+class ZooKeeperCallbacks:
     """The callbacks of a link. All are called where the runtime runs its code."""
 
     began: Callable[[int, float, float], None]
@@ -128,10 +128,10 @@ class _Batch:
 class ZooKeeperLink:
     """A client of kazoo for a runtime."""
 
-    def __init__(self, runtime: Runtime, access: ZooKeeperAccess, hearing: ZooKeeperHearing) -> None:
+    def __init__(self, runtime: Runtime, access: ZooKeeperAccess, callbacks: ZooKeeperCallbacks) -> None:
         self._runtime = runtime
         self._access = access
-        self._hearing = hearing
+        self._callbacks = callbacks
         self._mutex = runtime.mutex()
         self._up = runtime.event()
         self._error: StoreError | None = None
@@ -327,7 +327,7 @@ class ZooKeeperLink:
         self._handler = handler = Handler(access, self._runtime)
         client = library.make_client(access.hosts, handler, logger, access.options, private=access.private)
         channel = ZooKeeperChannel(
-            client, access.root, lambda message: self._post(partial(self._hearing.told, message))
+            client, access.root, lambda message: self._post(partial(self._callbacks.told, message))
         )
         channel.on_ready = partial(self._from_thread, client, handler, channel)
         channel.on_error = lambda error: self._post(partial(self._failed, client, error))
@@ -360,11 +360,11 @@ class ZooKeeperLink:
             return
         self._timeout = timeout
         if session == self.session:
-            self._hearing.resumed(opened_at)
+            self._callbacks.resumed(opened_at)
         else:
             self._end_session()
             self.session = session
-            self._hearing.began(session, timeout, opened_at)
+            self._callbacks.began(session, timeout, opened_at)
         self._up.set()
 
     def _suspended(self, client: KazooClient) -> None:
@@ -378,7 +378,7 @@ class ZooKeeperLink:
                 self._drops += 1
                 self._up.clear()
             self._connected_at = self._runtime.now()
-            self._hearing.suspended()
+            self._callbacks.suspended()
 
     def _ended(self, client: KazooClient, state: str, error: BaseException | None) -> None:
         """Record that the session has ended. kazoo begins another session, or has given up."""
@@ -393,7 +393,7 @@ class ZooKeeperLink:
     def _end_session(self) -> None:
         had, self.session = self.session, 0
         if had:
-            self._hearing.ended()
+            self._callbacks.ended()
 
     def _failed(self, client: KazooClient, error: Exception) -> None:
         """Drop a client whose session can't be used, and raise the reason in the waiting requests."""

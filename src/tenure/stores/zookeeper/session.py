@@ -16,7 +16,7 @@ from tenure.errors import OutcomeUnknown, StoreError
 from tenure.stores.ordered import Watcher
 from tenure.stores.zookeeper import names
 from tenure.stores.zookeeper.library import KazooClient, Result
-from tenure.stores.zookeeper.link import Answers, ZooKeeperHearing, ZooKeeperLink
+from tenure.stores.zookeeper.link import Answers, ZooKeeperCallbacks, ZooKeeperLink
 from tenure.stores.zookeeper.options import ZooKeeperAccess
 
 PASSED_ON = 1.5
@@ -90,7 +90,7 @@ class ZooKeeperSession:
         self.link = ZooKeeperLink(
             runtime,
             access,
-            ZooKeeperHearing(self._began, self._resumed, self._suspended, self._ended, self._told),
+            ZooKeeperCallbacks(self._began, self._resumed, self._suspended, self._ended, self._told),
         )
         self._on_end = ended
         self._watcher: Watcher | None = None

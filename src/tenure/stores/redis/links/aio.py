@@ -23,7 +23,7 @@ from tenure.stores.redis.links.link import (
     PackedCall,
     RedisAccess,
     RedisAddress,
-    RedisHearing,
+    RedisCallbacks,
     RedisReply,
     ReplyError,
     Word,
@@ -42,7 +42,7 @@ class RedisAsyncLink:
         runtime: AsyncioRuntime,
         access: RedisAccess,
         address: RedisAddress,
-        hearing: RedisHearing,
+        callbacks: RedisCallbacks,
         *,
         identify: wire.Identify = wire.WHO,
         sharded: bool = False,
@@ -55,7 +55,7 @@ class RedisAsyncLink:
         self._runtime = runtime
         self._address = address
         self._line = ChannelLine(
-            runtime, access, address, self.silence, identify=identify, hearing=hearing, sharded=sharded
+            runtime, access, address, self.silence, identify=identify, callbacks=callbacks, sharded=sharded
         )
         self._waiting_line = RedisLine(runtime, access, address, self.silence, identify=identify)
 
@@ -199,11 +199,11 @@ class ChannelLine(RedisLine):
         silence: SilenceLimits,
         *,
         identify: wire.Identify,
-        hearing: RedisHearing,
+        callbacks: RedisCallbacks,
         sharded: bool,
     ) -> None:
-        super().__init__(runtime, access, address, silence, identify=identify, on_greeting=hearing.on_greeting)
-        self._hearing = hearing
+        super().__init__(runtime, access, address, silence, identify=identify, on_greeting=callbacks.on_greeting)
+        self._callbacks = callbacks
         self._prefix = b"s" if sharded else b""
         self._channels: set[str] = set()
         self._tending: asyncio.Task[None] | None = None
@@ -272,12 +272,12 @@ class ChannelLine(RedisLine):
                 self._channels.discard(channel)
             elif end is not None:
                 raise end
-        self._tell(self._hearing.on_gap)
+        self._tell(self._callbacks.on_gap)
 
     def _hear(self, push: list[Any]) -> None:
         """Pass messages on. A server that ends a subscription by itself has lost the channel to another server."""
         if push[0] in MESSAGES:
-            self._tell(self._hearing.on_push, push[2])
+            self._tell(self._callbacks.on_push, push[2])
         elif push[0] in ENDS and self.pipe is not None:
             self.pipe.channels.discard(push[1].decode())
             self.pipe.stirred.set()

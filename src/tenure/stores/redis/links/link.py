@@ -145,7 +145,7 @@ def ignore_greeting(_address: RedisAddress, _replies: Sequence[Any]) -> None:
 
 
 @dataclass(slots=True)
-class RedisHearing:
+class RedisCallbacks:
     """The callbacks of a link. `on_push` and `on_gap` are called where the runtime runs its code."""
 
     on_push: Callable[[bytes], None]
@@ -158,7 +158,7 @@ class RedisHearing:
     """A connection was made, and these were the replies to `identify`."""
 
 
-MakeLink = Callable[[RedisAddress, RedisHearing], RedisLink]
+MakeLink = Callable[[RedisAddress, RedisCallbacks], RedisLink]
 
 
 @dataclass(slots=True, frozen=True)

@@ -17,7 +17,7 @@ from tenure.errors import StoreError, StoreUnavailable
 from tenure.runtimes.threads import ThreadsRuntime
 from tenure.stores.redis.links import wire
 from tenure.stores.redis.links.direct_reading import DirectReading
-from tenure.stores.redis.links.link import RedisAddress, RedisHearing
+from tenure.stores.redis.links.link import RedisAddress, RedisCallbacks
 from tenure.stores.redis.links.sockets import BROKEN, RedisConnection
 from tenure.stores.redis.links.subscriptions import Subscriptions, SubscriptionWaiter
 from tenure.transport.listener_thread import ListenerThread
@@ -40,7 +40,7 @@ class RedisListener(ListenerThread):
         self,
         runtime: ThreadsRuntime,
         address: RedisAddress,
-        hearing: RedisHearing,
+        callbacks: RedisCallbacks,
         dial: Callable[[Callable[[OSError], None]], RedisConnection],
         *,
         sharded: bool,
@@ -49,7 +49,7 @@ class RedisListener(ListenerThread):
         super().__init__("redis-channel")
         self._runtime = runtime
         self._address = address
-        self._hearing = hearing
+        self._callbacks = callbacks
         self._dial = dial
         self._subscriptions = Subscriptions(sharded=sharded)
         self.direct = DirectReading(runtime.now, self._take_for_waiters, self._wakeup_pipe)
@@ -246,14 +246,14 @@ class RedisListener(ListenerThread):
         return answered
 
     def _push_to_waiter(self, payload: bytes) -> None:
-        if self._hearing.is_for_waiter(payload):
-            self._hearing.on_push(payload)
+        if self._callbacks.is_for_waiter(payload):
+            self._callbacks.on_push(payload)
         else:
             self._left.append(payload)
 
     def _push(self, payload: bytes) -> None:
         try:
-            self._hearing.on_push(payload)
+            self._callbacks.on_push(payload)
         except Exception:
             log.exception("a message could not be taken; whoever waits for it asks again by itself")
 
@@ -266,7 +266,7 @@ class RedisListener(ListenerThread):
         if not over:
             return
         try:
-            self._hearing.on_gap()
+            self._callbacks.on_gap()
         except Exception:
             log.exception("a gap could not be told; whoever waits asks again by itself")
 

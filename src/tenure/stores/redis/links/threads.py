@@ -21,7 +21,7 @@ from tenure.stores.redis.links.link import (
     PackedCall,
     RedisAccess,
     RedisAddress,
-    RedisHearing,
+    RedisCallbacks,
     RedisReply,
     ReplyError,
     Word,
@@ -48,7 +48,7 @@ class RedisThreadLink:
         runtime: ThreadsRuntime,
         access: RedisAccess,
         address: RedisAddress,
-        hearing: RedisHearing,
+        callbacks: RedisCallbacks,
         *,
         identify: wire.Identify = wire.WHO,
         sharded: bool = False,
@@ -62,8 +62,8 @@ class RedisThreadLink:
         self._access = access
         self._address = address
         self._identify = identify
-        self._on_greeting = hearing.on_greeting
-        self._make_listener = partial(RedisListener, runtime, address, hearing, self._dial_channel, sharded=sharded)
+        self._on_greeting = callbacks.on_greeting
+        self._make_listener = partial(RedisListener, runtime, address, callbacks, self._dial_channel, sharded=sharded)
         self._closed = False
         self._start_anew()
 
