@@ -38,7 +38,7 @@ run."""
 LEADER = "celery:beat"
 """The election of the schedulers, and the prefix of the counters that have the last runs of their entries."""
 
-LOOK = 1.0
+LONGEST_WAIT = 1.0
 """How long a scheduler waits to be elected, and sleeps between two ticks, at most, in seconds."""
 
 EPOCH, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
@@ -238,13 +238,13 @@ class Scheduler(beat.Scheduler):
     def tick(self, *args: Any, **options: Any) -> float:  # noqa: ANN401
         """Send what is due if this node leads, else stand for election; return the seconds until the next tick."""
         if not (self._election.is_leader or self._elected()):
-            return 0.0 if self._answers else LOOK
-        return min(super().tick(*args, **options), LOOK)
+            return 0.0 if self._answers else LONGEST_WAIT
+        return min(super().tick(*args, **options), LONGEST_WAIT)
 
     def _elected(self) -> bool:
         """Wait for a moment to be elected, and then read what the leaders before have sent."""
         try:
-            self._election.campaign(timeout=LOOK)
+            self._election.campaign(timeout=LONGEST_WAIT)
             self._read_last_runs()
         except LockTimeout:
             self._answers = True

@@ -26,7 +26,7 @@ State = Mapping[str, Any]
 PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """The shortest and the longest time after a failure until a worker stands again, in seconds."""
 
-LOOK = 15.0
+LOOK_EVERY = 15.0
 """How often a worker looks for a tick that no worker has begun, at least, in seconds."""
 
 log = logging.getLogger("tenure")
@@ -171,7 +171,7 @@ def every(
                 except Exception:
                     log.exception("%r has failed", job)
                 apart = random.uniform(0, min(1.0, seconds / 10))  # noqa: S311 - keeps the workers apart
-                await asyncio.sleep(min(seconds - time.time() % seconds + apart, LOOK, seconds / 4))
+                await asyncio.sleep(min(seconds - time.time() % seconds + apart, LOOK_EVERY, seconds / 4))
 
         return ticking
 

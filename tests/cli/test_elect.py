@@ -222,8 +222,8 @@ PLANTED = {
         "leads = term is not None and term.remaining() > 0",
         "leads = any(each.value == self._value for each in self._look().holders)",
     ),
-    "it looks once": ("_look", "self._now() - self._seen_at >= APART", "False"),
-    "it looks each time": ("_look", "self._seen is None or self._now() - self._seen_at >= APART", "True"),
+    "it looks once": ("_look", "self._now() - self._seen_at >= LOOK_EVERY", "False"),
+    "it looks each time": ("_look", "self._seen is None or self._now() - self._seen_at >= LOOK_EVERY", "True"),
     "a silent store has no leader": ("answer", "isinstance(seen, StoreError)", "False"),
     "a probe succeeds whoever leads": ("answer", "OK if leads else HTTPStatus.SERVICE_UNAVAILABLE", "OK"),
 }

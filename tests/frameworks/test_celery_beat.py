@@ -24,7 +24,7 @@ class Nodes:
     """Two nodes that run the same schedule, and what they have sent."""
 
     def __init__(self, module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "LOOK", 0.01)
+        monkeypatch.setattr(module, "LONGEST_WAIT", 0.01)
         self.module, self.namespace = module, f"beat-{next(NUMBERS)}"
         self.now, self.sent = datetime(2026, 1, 1, tzinfo=UTC), list[tuple[str, int]]()
         self.begin, self.all = self.now, list[Any]()

@@ -12,7 +12,7 @@ import pytest
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from tenure.runtimes.aio import AsyncioRuntime
 from tenure.stores.redis.links.aio import RedisAsyncLink
-from tenure.stores.redis.links.aio_line import BREATH
+from tenure.stores.redis.links.aio_line import RECONNECT_PAUSE
 from tenure.stores.redis.links.link import RedisAccess, RedisAddress
 from tests.redis.async_links import (
     COUNT,
@@ -75,7 +75,7 @@ def test_breath() -> None:
             for _ in range(5):
                 with pytest.raises(StoreUnavailable):
                     await echo(link, "in vain")
-            assert soon(0) - began > 4 * BREATH * 0.95
+            assert soon(0) - began > 4 * RECONNECT_PAUSE * 0.95
         with_nobody.give_up()
 
     run(main)

@@ -66,7 +66,7 @@ def test_a_join_that_is_stuck_is_withdrawn(
     member: MakeMember, zookeeper_server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A join that timed out, and is carried out later, is found by whoever withdraws it."""
-    monkeypatch.setattr("tenure.stores.zookeeper.link.SILENCE", 60.0)  # or the connection might be given up
+    monkeypatch.setattr("tenure.stores.zookeeper.link.LONGEST_SILENCE", 60.0)  # or the connection might be given up
     with proxied(zookeeper_server) as (proxy, url):
         one = member(url, session_timeout="60")
         one.join("stuck", "warm")

@@ -27,7 +27,7 @@ from tenure.posix import require_posix
 from tenure.primitives.election import Election, Leadership, check_value
 from tenure.runtimes.real import host_name
 
-APART = 1.0
+LOOK_EVERY = 1.0
 """The least time between two looks at the store, and between two campaigns that the store has not answered."""
 
 JSON = "application/json"
@@ -85,7 +85,7 @@ class Candidate:
     def _look(self) -> NameView | StoreError:
         """Return what the store has shown within the last second; else ask it. Others wait, and get the same."""
         with self._mutex:
-            if self._seen is None or self._now() - self._seen_at >= APART:
+            if self._seen is None or self._now() - self._seen_at >= LOOK_EVERY:
                 try:
                     self._seen = self._client.inspect(self._name)
                 except StoreError as error:
@@ -164,7 +164,7 @@ def _stand(client: Client, candidate: Candidate, job: CommandJob | None, wakeups
         term = acquire(client, candidate, wakeups)
     except StoreError as error:
         tell(f"{error} Standing again.")
-        return _pause(wakeups, time.monotonic() + APART)
+        return _pause(wakeups, time.monotonic() + LOOK_EVERY)
     assert isinstance(term, Lease)  # noqa: S101 - for the type checkers: a term is the lease of one name
     try:
         tell(f"leading, with token {term.token}.")

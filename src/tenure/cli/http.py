@@ -138,7 +138,7 @@ def listening(text: str, option: str, answer: Callable[[str], Answer | None]) ->
 
 # -- the exporter --------------------------------------------------------------------------------------------
 
-APART = 1.0
+LOOK_EVERY = 1.0
 """The least time between two looks, in seconds."""
 
 LONGEST_LOOK = 5.0
@@ -193,7 +193,7 @@ class Looks:
         self._now = now
         self._mutex = threading.Lock()
         self._text = ""
-        self._ended_at = -APART
+        self._ended_at = -LOOK_EVERY
         self._lists_names = True
         self._keeps_jobs = True
 
@@ -203,7 +203,7 @@ class Looks:
         Scrapes that come during a look get what it shows.
         """
         with self._mutex:
-            if self._now() - self._ended_at >= APART:
+            if self._now() - self._ended_at >= LOOK_EVERY:
                 self._text = self._look()
                 self._ended_at = self._now()
             return self._text

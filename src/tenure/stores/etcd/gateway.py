@@ -208,7 +208,7 @@ class Gateway:
         """Switch to the next server, unless another request did so already."""
         if len(self._deployment.addresses) > 1 and address == self._address():
             self._place += 1
-            self._link.forsake(address)
+            self._link.drop_server(address)
 
 
 def _result(address: ServerAddress, answer: EtcdReply) -> JsonObject:

@@ -87,7 +87,7 @@ class EtcdLink(ServerLink[EtcdRequest, EtcdReply]):
             self._check_open()
         return EtcdStream(listening)
 
-    def forsake(self, address: ServerAddress) -> None:
+    def drop_server(self, address: ServerAddress) -> None:
         """End the streams of a server that does not answer, and close its idle connections."""
         self._pool(address).drop_idle()
         with self._mutex:

@@ -39,7 +39,7 @@ STALE = 0.45
 MARGIN = 2
 """How many seconds a BLOCK entry is kept beyond its time, because its lease is not renewed in the same instant."""
 
-APART = 1.0
+RENEWED_WITHIN = 1.0
 """The longest time, in seconds, between the renewals of a BLOCK entry and of its session."""
 
 ATTEMPT = 2.0
@@ -197,7 +197,7 @@ class EtcdSessions:
                 if number(kept, "TTL") <= 0:
                     session.blocks.pop(ttl, None)
             done = self._runtime.now()
-            if done - began < APART:
+            if done - began < RENEWED_WITHIN:
                 return done
 
     async def block_lease(self, session: EtcdSession, delay: float, until: float) -> int:

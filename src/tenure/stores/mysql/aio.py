@@ -15,8 +15,8 @@ from tenure.stores.mysql.link import MySqlLink
 from tenure.stores.sql.errors import SqlBroken
 from tenure.transport.keep_alive import keep_transport_alive
 
-WHENEVER = 1e9
-"""The timeout of a statement whose reply may come whenever it comes, in seconds."""
+NO_DEADLINE = 1e9
+"""The timeout of a statement that was sent ahead, in seconds: `receive` bounds the wait for its reply."""
 
 CANCEL_AGAIN = 0.05
 """After how many seconds an attempt to connect that did not end is cancelled again."""
@@ -47,7 +47,7 @@ class MySqlAsyncConnection(MySqlConnection):
 
     def send(self, statements: Sequence[str]) -> None:
         """Begin to run statements, in a task that ends by itself though nobody waits for it."""
-        work = self.run(statements, clocks.steady() + WHENEVER)
+        work = self.run(statements, clocks.steady() + NO_DEADLINE)
         self._sent = asyncio.get_running_loop().create_task(work)
         self._sent.add_done_callback(_note)
 

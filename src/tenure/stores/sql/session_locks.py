@@ -44,7 +44,7 @@ from tenure.stores.sql.sessions import (
     SessionView,
 )
 
-SLICE = 0.1
+REQUEST_SLICE = 0.1
 """How long one request waits in the database for a lock, in seconds."""
 
 RETRY = 20_000
@@ -149,7 +149,7 @@ class SessionLockStore:
         """Return how many seconds to wait in the database: 0 if it can't, or too many requests of this client do."""
         if not request.wait or not self._locks.waits or self._waiting >= self._locks.most // 2:
             return 0.0
-        return max(0.0, min(SLICE, (until - self._runtime.now()) / 2))
+        return max(0.0, min(REQUEST_SLICE, (until - self._runtime.now()) / 2))
 
     async def _lock(self, session: AnySession, key: LockKey, request: AcquireRequest, wait: float, until: float) -> int:
         """Take the lock, or wait for it; a session on which that fails is closed, for it may hold the lock."""

@@ -34,19 +34,19 @@ log = logging.getLogger("tenure")
 CLOSING = 2.0
 """How long the orderly end of a session may take, in seconds."""
 
-NUDGE = 0.1
+NUDGE_AFTER = 0.1
 """After how many seconds a server without a reply gets another request; each next pause is twice as long."""
 
 GRACE = 0.25
 """How long, in seconds, a request waits for a server although all refuse: a server may just be starting."""
 
-LOOK = 0.1
+CHECK_EVERY = 0.1
 """How often a request that waits for a server checks the attempts to reach one, in seconds."""
 
-SILENCE = 1.0
+LONGEST_SILENCE = 1.0
 """How long a server with unanswered requests may be silent, in seconds, before another server is tried."""
 
-HICCUP = 0.2
+SHORTEST_SILENCE = 0.2
 """How long a server may be silent even if the session's timeout is short, in seconds."""
 
 BREAKING = 1.0
@@ -136,7 +136,7 @@ class ZooKeeperLink:
         self._up = runtime.event()
         self._error: StoreError | None = None
         self._closed = False
-        self._silence = min(SILENCE, max(HICCUP, access.options["timeout"] / 8))
+        self._silence = min(LONGEST_SILENCE, max(SHORTEST_SILENCE, access.options["timeout"] / 8))
         self._requested_at = float("-inf")
         """The instant since which a reply of the server is due, if the server has sent nothing since."""
         self._timeout = float(access.options["timeout"])
@@ -227,9 +227,9 @@ class ZooKeeperLink:
         An idle server of an ensemble may leave a request unanswered until the next request wakes it. Raises StoreError
         if all servers were tried meanwhile and refused.
         """
-        began, pause = self._runtime.now(), NUDGE
+        began, pause = self._runtime.now(), NUDGE_AFTER
         nudge_at = began + pause
-        while not await event.wait(min(until, nudge_at, self._runtime.now() + LOOK)):
+        while not await event.wait(min(until, nudge_at, self._runtime.now() + CHECK_EVERY)):
             now = self._runtime.now()
             if now >= until:
                 return False

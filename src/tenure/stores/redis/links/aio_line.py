@@ -29,7 +29,7 @@ from tenure.transport.keep_alive import keep_transport_alive
 
 log = logging.getLogger("tenure")
 
-BREATH = 0.02
+RECONNECT_PAUSE = 0.02
 """After how many seconds the next attempt to connect may follow one that failed."""
 
 
@@ -97,7 +97,7 @@ class RedisLine:
             async with asyncio.timeout(self._access.connect_timeout):
                 pipe = await self._dial()
         except Exception as error:  # noqa: BLE001 - what redis-py raises for a wrong option could be anything
-            self._not_before = self._runtime.now() + BREATH
+            self._not_before = self._runtime.now() + RECONNECT_PAUSE
             return self._reason(error)
         if not pipe.lost:
             self.pipe = pipe
@@ -126,7 +126,7 @@ class RedisLine:
             await connection.connect()  # type: ignore[no-untyped-call]
             writer = self._detach(connection)
         except BaseException:
-            await hang_up(connection)
+            await close_socket(connection)
             raise
         keep_transport_alive(writer.transport)
         self._latest = pipe = Pipeline(self._runtime, self._address, self._silence, writer, self._hear, self._forget)
@@ -291,7 +291,7 @@ def new_connection(access: RedisAccess, address: RedisAddress) -> AbstractConnec
     return made
 
 
-async def hang_up(connection: Any) -> None:  # noqa: ANN401 - what redis-py keeps to itself
+async def close_socket(connection: Any) -> None:  # noqa: ANN401 - what redis-py keeps to itself
     """Close the socket of a connection that failed, if it has one."""
     if (writer := _writer_of(connection)) is not None:
         writer.transport.abort()

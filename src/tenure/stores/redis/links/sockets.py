@@ -348,7 +348,7 @@ class _Punctual(AbstractConnection):
         self._sock.settimeout(self.socket_timeout)
         super().send_packed_command(command, check_health)  # type: ignore[no-untyped-call]
 
-    def surrender(self) -> _Stranger:
+    def detach_socket(self) -> _Stranger:
         """Return the socket and forget it, because redis-py would close it later."""
         ours: _Stranger = self._sock
         self._sock = None
@@ -423,5 +423,5 @@ def _open(
     except BaseException:  # redis-py closes the socket after some errors only
         connecting.disconnect()
         raise
-    connected: _Stranger = connecting.surrender()
+    connected: _Stranger = connecting.detach_socket()
     return connected
