@@ -240,7 +240,7 @@ def test_an_interrupted_thread_leaves_the_next_step_to_another() -> None:
     threads[0].start()
     assert begun.wait(10.0)
     threads[1].start()
-    while not shared._lines["name"].waiting:
+    while not shared._queues["name"].waiting:
         time.sleep(0.001)
     interrupt.set()
     for thread in threads:

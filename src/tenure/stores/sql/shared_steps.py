@@ -44,7 +44,7 @@ Take = Callable[[str, SqlSnapshot | None, Work, float], Coroutine[Any, Any, Any]
 """Takes a step on a name, from a snapshot if there is one."""
 
 
-class _Share(Generic[T]):
+class _SharedCall(Generic[T]):
     """The work of one caller in a step, and its result."""
 
     __slots__ = ("ended", "error", "flight", "result", "work")
@@ -62,14 +62,14 @@ class _Share(Generic[T]):
         self.ended = True
 
 
-class _Line:
-    """The shares in steps on one name. It lasts as long as somebody has one."""
+class _NameQueue:
+    """The calls of one client that wait for a step on one name. It lasts as long as there is one."""
 
     __slots__ = ("__weakref__", "flight", "pause_until", "took", "waiting")
 
     def __init__(self, runtime: Runtime) -> None:
         self.flight = SingleFlight(runtime)
-        self.waiting: deque[_Share[Any]] = deque()
+        self.waiting: deque[_SharedCall[Any]] = deque()
         self.took = 0.0
         """How long the last step took that was answered."""
         self.pause_until = 0.0
@@ -84,19 +84,19 @@ class SharedSteps:
         self._title = title
         self._take = take
         self._mutex = runtime.mutex()
-        self._lines: WeakValueDictionary[str, _Line] = WeakValueDictionary()
+        self._queues: WeakValueDictionary[str, _NameQueue] = WeakValueDictionary()
 
     def under_way(self, name: str) -> bool:
         """Return whether this client takes a step on a name."""
-        line = self._lines.get(name)  # the traceback of an error may keep a line for long
-        return line is not None and line.flight.under_way()
+        queue = self._queues.get(name)  # the traceback of an error may keep a queue for long
+        return queue is not None and queue.flight.under_way()
 
     async def pause(self, name: str, until: float) -> None:
         """Wait after a slow step of this client on a name, but for at most half of the time that is left."""
-        line = self._lines.get(name)
-        if line is not None:
+        queue = self._queues.get(name)
+        if queue is not None:
             now = self._runtime.now()
-            pause = min(line.pause_until - now, (until - now) / 2)
+            pause = min(queue.pause_until - now, (until - now) / 2)
             if pause > 0:
                 await self._runtime.sleep(pause)
 
@@ -107,17 +107,17 @@ class SharedSteps:
         sent after that was read, and a lease must not begin before its request was sent.
         """
         with self._mutex:
-            line = self._lines.get(name)
-            if line is None:
-                line = self._lines[name] = _Line(self._runtime)
-        mine = _Share(work)
-        line.waiting.append(mine)
+            queue = self._queues.get(name)
+            if queue is None:
+                queue = self._queues[name] = _NameQueue(self._runtime)
+        mine = _SharedCall(work)
+        queue.waiting.append(mine)
         try:
             while mine.flight is None:
-                await self._take_next(name, line, mine, snapshot, until)
+                await self._take_next(name, queue, mine, snapshot, until)
         finally:
             with suppress(ValueError):
-                line.waiting.remove(mine)
+                queue.waiting.remove(mine)
         if not mine.ended:
             await mine.flight.settle(until)
         if not mine.ended:
@@ -127,51 +127,51 @@ class SharedSteps:
         return cast("T", mine.result)
 
     async def _take_next(
-        self, name: str, line: _Line, mine: _Share[Any], snapshot: SqlSnapshot | None, until: float
+        self, name: str, queue: _NameQueue, mine: _SharedCall[Any], snapshot: SqlSnapshot | None, until: float
     ) -> None:
         """Take the next step, or wait until it is taken; but not for long for the one before it."""
-        flight, now = line.flight, self._runtime.now()
+        flight, now = queue.flight, self._runtime.now()
         if now >= until:
             raise self._too_late(sent=False)
-        carry_out = partial(self._carry_out, name, line, flight, mine, snapshot=snapshot, until=until)
-        after = max(NEXT_AFTER, min(MULTIPLE * line.took, LONGEST))
+        carry_out = partial(self._carry_out, name, queue, flight, mine, snapshot=snapshot, until=until)
+        after = max(NEXT_AFTER, min(MULTIPLE * queue.took, LONGEST))
         over = await flight.run(lambda: mine.flight is None, carry_out, min(until, now + after))
-        if not over and mine.flight is None and line.flight is flight:
-            line.flight = SingleFlight(self._runtime)
+        if not over and mine.flight is None and queue.flight is flight:
+            queue.flight = SingleFlight(self._runtime)
 
     async def _carry_out(
         self,
         name: str,
-        line: _Line,
+        queue: _NameQueue,
         flight: SingleFlight,
-        mine: _Share[Any],
+        mine: _SharedCall[Any],
         *,
         snapshot: SqlSnapshot | None,
         until: float,
     ) -> None:
         """Take one step for all who wait for it, of whom `mine` is usually one."""
-        shares: list[_Share[Any]] = []
+        calls: list[_SharedCall[Any]] = []
         try:
-            while line.waiting:
-                shares.append(line.waiting.popleft())
-            if mine.flight is None and mine not in shares:  # an interrupt came when another had just taken it
-                shares.append(mine)
-            for each in shares:
+            while queue.waiting:
+                calls.append(queue.waiting.popleft())
+            if mine.flight is None and mine not in calls:  # an interrupt came when another had just taken it
+                calls.append(mine)
+            for each in calls:
                 each.flight = flight
-            if shares:
-                as_read = snapshot if shares == [mine] else None
+            if calls:
+                as_read = snapshot if calls == [mine] else None
                 began = self._runtime.now()
-                results: Sequence[Any] = await self._take(name, as_read, _all_of(name, shares), until)
+                results: Sequence[Any] = await self._take(name, as_read, _all_of(name, calls), until)
                 now = self._runtime.now()
-                line.took = now - began
-                line.pause_until = now + min(MULTIPLE * (line.took - USUAL), LONGEST)
-                for each, result in zip(shares, results, strict=True):
+                queue.took = now - began
+                queue.pause_until = now + min(MULTIPLE * (queue.took - USUAL), LONGEST)
+                for each, result in zip(calls, results, strict=True):
                     each.end(result)
         except Exception as error:  # noqa: BLE001 - each caller in this step raises it
-            for each in shares:
+            for each in calls:
                 each.end(None, error if each is mine else _another(error))
         finally:
-            for each in shares:
+            for each in calls:
                 if not each.ended:  # an interrupt of the caller that takes the step for all
                     each.end(None, self._too_late(sent=True))
 
@@ -190,12 +190,12 @@ def _another(error: Exception) -> Exception:
     return other
 
 
-def _all_of(name: str, shares: Sequence[_Share[Any]]) -> Work:
-    """Return the work of all shares. It may be done several times, as that of every step."""
+def _all_of(name: str, calls: Sequence[_SharedCall[Any]]) -> Work:
+    """Return the work of all calls. It may be done several times, as that of every step."""
 
     def work(steps: Steps) -> list[Any]:
         step = steps.on(name)
-        return [share.work(step) for share in shares]
+        return [call.work(step) for call in calls]
 
     return work
 
