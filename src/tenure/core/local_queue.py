@@ -572,7 +572,7 @@ class LocalQueues:
             each.event.set()
 
     def _call_next_leader(self, local_queue: LocalQueue) -> None:
-        """Call the next leader."""
+        """Make the first local waiter the leader, and wake it."""
         with self._mutex:
             leader = self._next_leader(local_queue)
         if leader is not None:

@@ -60,7 +60,7 @@ class Session(StoreAccess):
         self.face: object = None
         """The client object. Its leases keep it alive through this, because the client handles forks and the exit."""
         self.quick = not settings.wait_for_release
-        """Whether the end of a `with` waits for no reply, unless the lock says so."""
+        """Whether the end of a `with` waits for no reply to its release, unless the lock says otherwise."""
         self.releases = Releases(self)
         self.release = self.releases.release
         self.local_queues = LocalQueues(self, settings.fairness_count, self.release)

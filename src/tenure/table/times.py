@@ -33,8 +33,10 @@ STAGGER = 10_000
 """The difference between the retry times of two neighbours in the queue, so that they do not ask all at once."""
 
 GRACE = 2_000
-"""How long after its bound each waiter asks by itself, times its place: until then it is granted, if others release."""
+"""A waiter that may not be passed any more repeats its request at its bound plus (place + 1) x GRACE.
 
+If others release, it has been granted by then.
+"""
 
 CROWD = 8
 """Each time that so many more waiters are ahead, a waiter may be silent for longer: see `silence_factor`."""

@@ -22,7 +22,7 @@ class WakeUpPipe:
             self._outside.send(b".")
 
     def drain(self) -> None:
-        """Wait for the next ring. To be called before looking at what there is to do."""
+        """Take the bytes that came. Call it before looking at what there is to do: what comes later wakes again."""
         with contextlib.suppress(BlockingIOError):
             self._inside.recv(4096)
 

@@ -62,7 +62,7 @@ class MySqlAsyncConnection(MySqlConnection):
         return self._sent.result()
 
     def close(self) -> None:
-        """Close it."""
+        """Close it at once, and end the task of what was sent."""
         if self._sent is not None:
             self._sent.cancel()
         transport = getattr(self._raw, "_transport", None)
@@ -71,7 +71,7 @@ class MySqlAsyncConnection(MySqlConnection):
         self._raw.close()
 
     def interrupt(self) -> None:
-        """Break it."""
+        """Close it: whoever waits for a reply on it fails."""
         self.close()
 
     def is_stale(self) -> bool:
@@ -154,6 +154,6 @@ def _drop(task: "asyncio.Future[Any]") -> None:
 
 
 def _note(task: "asyncio.Task[list[MySqlResult]]") -> None:
-    """Take the error of a task, which nobody may ask for."""
+    """Retrieve the error of a task, so that asyncio does not log it as never retrieved."""
     if not task.cancelled():
         task.exception()

@@ -71,11 +71,11 @@ class MySqlConnection(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close it."""
+        """Close it, without a word to the server. A reply that is due is never read."""
 
     @abstractmethod
     def interrupt(self) -> None:
-        """Break it, while another thread may wait for a reply on it: this one fails then, and closes it."""
+        """Break it, while another thread may wait for a reply on it: that thread fails then, and closes it."""
 
     @abstractmethod
     def is_stale(self) -> bool:

@@ -166,7 +166,7 @@ class MySqlDatabase(SqlTables[MySqlDeployment, MySqlLink]):
         return len(written) == len(write.rows)
 
     def _work_of(self, write: SqlWrite, atomic: int) -> tuple[list[str], list[str], dict[str, int]]:
-        """Return the statements that make missing rows, those that write, and which of these writes which row.
+        """Return three things: inserts of missing rows, updates, and the place of each row's update among those.
 
         The rows come in the order of their names, so that two writers do not wait for each other. `atomic` is the
         number of rows if all must be written or none, else 0.

@@ -42,7 +42,7 @@ UNFIT = {
         "is one of several primaries of a group, which do not know each other's named locks"
     ),
 }
-"""Variables that show a server with which named locks exclude nobody, or not everybody."""
+"""Server variables, with the values of setups in which GET_LOCK does not exclude all others: what such a server is."""
 
 
 class MySqlNamedLocks(SessionLocks[MySqlDeployment, MySqlLink]):

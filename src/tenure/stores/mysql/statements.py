@@ -141,7 +141,7 @@ class MySqlStatements:
     """The statements on the tables of one prefix."""
 
     def __init__(self, prefix: str) -> None:
-        """Write them."""
+        """Fill in the names of the tables."""
         make = partial(expand, schema="", prefix=prefix)
         self._read, self._acquire, self._make = make(READ), make(ACQUIRE), make(MAKE)
         self._release, self._renew, self._write, self._send = make(RELEASE), make(RENEW), make(WRITE), make(SEND)

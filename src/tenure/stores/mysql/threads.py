@@ -75,12 +75,12 @@ class MySqlThreadConnection(MySqlConnection):
         return results
 
     def close(self) -> None:
-        """Close it."""
+        """Close the socket, without a word to the server."""
         force = getattr(self._raw, "_force_close", self._raw.close)
         force()
 
     def interrupt(self) -> None:
-        """Break it. To close it would wait for the thread that reads."""
+        """Shut the socket down. To close it would wait for the thread that reads."""
         if (connected := getattr(self._raw, "_sock", None)) is not None:
             with suppress(OSError):
                 connected.shutdown(socket.SHUT_RDWR)

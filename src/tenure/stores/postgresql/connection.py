@@ -85,7 +85,7 @@ class PgConnection:
 
     @property
     def backend_pid(self) -> int:
-        """The process of the session, as whoever took the connection says."""
+        """The id of the server's process that the greeting named: that of the session, unless a pooler has answered."""
         return self._pgconn.backend_pid
 
     @property

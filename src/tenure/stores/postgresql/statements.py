@@ -23,7 +23,7 @@ class PgStatements:
     """The statements on the tables of one schema and prefix."""
 
     def __init__(self, schema: str, prefix: str) -> None:
-        """Write them."""
+        """Fill in the names of the tables and functions."""
 
         def make(name: str, text: str, optional: int = 0) -> PgStatement:
             return PgStatement(f"tenure_{name}", expand(text, schema, prefix), optional)

@@ -133,7 +133,7 @@ class SessionWatch:
             self.runs = False
 
     async def end(self) -> None:
-        """End it."""
+        """End the watch, and wait for a few of its looks until its task has ended."""
         self.runs = True
         self._deliver = _ignore
         self._closing.set()
