@@ -22,9 +22,9 @@ from tenure.stores.etcd.keys import (
     TOMBSTONE,
     ContenderKey,
     ContenderKeys,
+    EtcdEntry,
     Keys,
     Place,
-    Seen,
     Written,
     number,
     read_value,
@@ -255,7 +255,7 @@ class EtcdChanges:
 
     def _rewrite(self, name: str, entry: Entry, text: str) -> JsonObject:
         """Return the step that changes the text of a contender, if it is still there."""
-        wall = entry.wall if isinstance(entry, Seen) else 0
+        wall = entry.wall if isinstance(entry, EtcdEntry) else 0
         value = Written(entry.weight, entry.capacity, entry.before, wall=wall, text=text, request=entry.request_id)
         key = self._keys.of(name, entry.key)
         return requests.nested(
@@ -281,12 +281,12 @@ class EtcdChanges:
             await self._gateway.exchange("kv/txn", requests.transaction([], steps), until)
 
 
-def _contenders(listing: Listing, request_id: str) -> list[Seen]:
+def _contenders(listing: Listing, request_id: str) -> list[EtcdEntry]:
     """Return the contenders of a request."""
     return [
         entry
         for entry in listing.entries
-        if isinstance(entry, Seen) and entry.kind is Kind.CONTENDER and entry.request_id == request_id
+        if isinstance(entry, EtcdEntry) and entry.kind is Kind.CONTENDER and entry.request_id == request_id
     ]
 
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from tenure.contracts.runtime import Runtime
 from tenure.stores.etcd.http import JsonObject
-from tenure.stores.etcd.keys import Keys, Seen, after, decoded
+from tenure.stores.etcd.keys import EtcdEntry, Keys, after, decoded
 from tenure.stores.etcd.session import EtcdSessions
 from tenure.stores.etcd.watch_streams import EtcdWatch, EtcdWatches
 from tenure.stores.ordered.entries import Entry
@@ -53,7 +53,7 @@ class EtcdEntryWatches:
         make = partial(
             EtcdWatch, self._runtime, partial(self._event, request_id, watch), partial(self._wake, request_id, watch)
         )
-        revision = min(entry.revision if isinstance(entry, Seen) else entry.position for entry in entries)
+        revision = min(entry.revision if isinstance(entry, EtcdEntry) else entry.position for entry in entries)
         try:
             etcd_watch = await self._watches.begin(make, span, revision + 1, until)
         except BaseException:

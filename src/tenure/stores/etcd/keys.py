@@ -122,7 +122,7 @@ KINDS = {str(kind) for kind in Kind}
 
 
 @dataclass(slots=True, eq=False)
-class Seen(Entry):
+class EtcdEntry(Entry):
     """An entry, with what etcd tells besides."""
 
     revision: int = 0
@@ -285,11 +285,11 @@ def refuse_later(tail: str) -> None:
     forms.check(tail, "an entry in etcd")
 
 
-def entry_of(tail: str, kv: JsonObject, revision: int) -> Seen:
+def entry_of(tail: str, kv: JsonObject, revision: int) -> EtcdEntry:
     """Decode the key and the value of an entry."""
     kind, position, value = Kind(tail[0]), number(kv, "create_revision"), read_value(kv)
     request_id = value.request or tail[1:]
-    entry = Seen(kind, request_id, position, value.weight, value.capacity, value.before, position, tail)
+    entry = EtcdEntry(kind, request_id, position, value.weight, value.capacity, value.before, position, tail)
     entry.revision, entry.text, entry.wall = revision, value.text, value.wall
     if kind is Kind.PLACEHOLDER:
         entry.order = value.place

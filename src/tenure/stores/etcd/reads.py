@@ -9,7 +9,7 @@ from tenure.contracts.runtime import Runtime
 from tenure.stores.etcd import requests
 from tenure.stores.etcd.gateway import Gateway
 from tenure.stores.etcd.http import JsonObject
-from tenure.stores.etcd.keys import KINDS, Keys, Seen, decoded, listed, number, refuse_later, session_of
+from tenure.stores.etcd.keys import KINDS, EtcdEntry, Keys, decoded, listed, number, refuse_later, session_of
 from tenure.stores.etcd.session import EtcdSessions
 from tenure.stores.ordered.entries import Detail, Entry, Listing
 
@@ -55,7 +55,7 @@ class EtcdReads:
     ) -> list[Detail | None]:
         """Return the details of entries as they were listed. It sends no request."""
         wall = self._runtime.wall()
-        return [_detail(entry, wall) if isinstance(entry, Seen) else None for entry in entries]
+        return [_detail(entry, wall) if isinstance(entry, EtcdEntry) else None for entry in entries]
 
     async def read(self, entries: Sequence[tuple[str, Entry]], until: float) -> list[JsonObject | None]:
         """Read the keys of entries; None for an entry that is gone."""
@@ -106,5 +106,5 @@ def _same(entry: Entry, said: JsonObject) -> JsonObject | None:
     return None
 
 
-def _detail(entry: Seen, wall: int) -> Detail:
+def _detail(entry: EtcdEntry, wall: int) -> Detail:
     return Detail(entry.text, entry.position, max(0.0, (wall - entry.wall) / 1e6), entry.session)
