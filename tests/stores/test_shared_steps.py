@@ -250,6 +250,25 @@ def test_an_interrupted_thread_leaves_the_next_step_to_another() -> None:
     assert not shared.under_way("name")
 
 
+async def take_at_once(name: str, snapshot: SqlSnapshot | None, work: Callable[[Steps], Any], until: float) -> object:
+    """Take a step on a name that nobody uses."""
+    return work(Steps(lambda name: NameState(0), 1, 1, lambda channel: True))
+
+
+def test_a_request_that_another_thread_has_just_taken_may_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its caller, whose time is up in that moment, does not say that it was not sent."""
+
+    class Taken(deque[Any]):
+        def append(self, value: object, /) -> None:
+            """Another thread takes it at once."""
+
+    monkeypatch.setattr(shared_steps, "deque", Taken)
+    runtime = ThreadsRuntime()
+    shared = SharedSteps(runtime, "here", take_at_once)
+    with pytest.raises(OutcomeUnknown):
+        drive(shared.take("name", lambda step: "late", runtime.now() - 1.0))
+
+
 def test_no_request_is_granted_before_it_was_sent() -> None:
     """A snapshot serves only the request for which it was read: others in the step may have been sent after that."""
 

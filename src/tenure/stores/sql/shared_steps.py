@@ -132,7 +132,11 @@ class SharedSteps:
         """Take the next step, or wait until it is taken; but not for long for the one before it."""
         flight, now = queue.flight, self._runtime.now()
         if now >= until:
-            raise self._too_late(sent=False)
+            sent = True
+            with suppress(ValueError):  # another thread has just taken it for its step
+                queue.waiting.remove(mine)
+                sent = False
+            raise self._too_late(sent=sent)
         carry_out = partial(self._carry_out, name, queue, flight, mine, snapshot=snapshot, until=until)
         after = max(NEXT_AFTER, min(MULTIPLE * queue.took, LONGEST))
         over = await flight.run(lambda: mine.flight is None, carry_out, min(until, now + after))
@@ -152,7 +156,7 @@ class SharedSteps:
         """Take one step for all who wait for it, of whom `mine` is usually one."""
         calls: list[_SharedCall[Any]] = []
         try:
-            while queue.waiting:
+            while queue.waiting:  # if the last one leaves meanwhile, all begin anew: none of `calls` has a flight yet
                 calls.append(queue.waiting.popleft())
             if mine.flight is None and mine not in calls:  # an interrupt came when another had just taken it
                 calls.append(mine)
