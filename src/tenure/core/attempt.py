@@ -175,7 +175,7 @@ class Attempt:
                 await self._runtime.finish(self._withdraw_in_time(MIN_REQUEST_TIME) if late else self._withdraw(error))
             raise
         finally:
-            attempts.pop(request_id, None)
+            attempts.pop(request_id, None)  # the renewer has a granted lease: a notification finds one of the two
 
     def hear(self, notification: Notification) -> None:
         """Take a notification from the channel: a grant, or an earlier retry time."""
@@ -184,7 +184,7 @@ class Attempt:
                 self._granted, self.contended = notification.token, notification.contended
         else:
             self._retry_at = min(self._retry_at, self._runtime.now() + seconds(notification.after))
-        if self._signal is not None:
+        if self._signal is not None:  # a waiter that makes it after this line looks once more before it waits
             self._signal.set()
 
     def waits_with(self, stop: "Stop") -> bool:
@@ -293,7 +293,7 @@ class Attempt:
         signal = await self._make_signal()
         while True:
             await self._warn_if_due()
-            signal.clear()
+            signal.clear()  # before all looks, so that whatever comes after one of them ends the wait
             self._access.refuse_to_wait(self.spec)
             if self._granted > reply.counter:
                 counts = self._access.store.capabilities.pushes_count and self.spec.renew
@@ -319,7 +319,7 @@ class Attempt:
         signal = await self._make_signal()
         while True:
             await self._warn_if_due()
-            signal.clear()
+            signal.clear()  # before all looks, as above
             self._access.refuse_to_wait(self.spec)
             if self._is_late() or now() >= self._retry_at:
                 return

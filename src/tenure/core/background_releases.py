@@ -119,5 +119,5 @@ class BackgroundReleases:
         with self._mutex:
             if self._works:
                 return self._works.popleft()
-            worker.done = True
+            worker.done = True  # with the mutex held: an `add` after this line starts another worker
             return None

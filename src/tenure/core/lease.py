@@ -512,8 +512,9 @@ class CoreLease:
 
     def _expire(self) -> bool:
         with self.mutex:
-            if self.runtime.now() < self.valid_until:
+            if self.runtime.now() < self.valid_until:  # a renewal was noted since the caller looked
                 return False
+        # From here on `renewed` finds the deadline passed, and changes nothing.
         if self.valid_until >= self.ends_at - MAX_HOLD_MARGIN:
             self.lose(OVERHELD)
         elif not self.renews:

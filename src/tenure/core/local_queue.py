@@ -544,7 +544,7 @@ class LocalQueues:
                 contended = attempt.contended or attempt.contended_before_grant or result.grant.contended
                 local_queue.begin_turn(self._runtime.now(), contended=contended)
         local_queue.lease = result
-        if result.lost_because:
+        if result.lost_because:  # a loss that was told before the line above found no lease in the queue
             self.drop_lost_lease(local_queue, result)
         return result
 

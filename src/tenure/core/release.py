@@ -90,7 +90,7 @@ class Releases:
         """Send a release whose reply `_told` gets; False if the store cannot, or the lease ends too soon."""
         if self._sending is None or lease.valid_until < until:
             return False
-        self.sent[release.request_id] = lease, until
+        self.sent[release.request_id] = lease, until  # first: another thread may take the reply as soon as it is sent
         if not self._sending.send_release(release, until, partial(self._told, lease)):
             del self.sent[release.request_id]
             return False

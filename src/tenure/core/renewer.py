@@ -202,7 +202,7 @@ class Renewer:
     def _wake(self) -> None:
         if self._task is None or self._task.ended():
             with self._mutex:
-                if (self._task is None or self._task.ended()) and not self._stopping:
+                if (self._task is None or self._task.ended()) and not self._stopping:  # no other thread was faster
                     with suppress(ShuttingDown):  # the lease lasts for its ttl, and who looks at it finds its end
                         self._task = self._runtime.spawn(self._run, "renewer")
         self._signal.set()
@@ -214,7 +214,7 @@ class Renewer:
                 next_look = self._look(self._runtime.now())
                 self._looks_at = next_look
                 await self._signal.wait(next_look)
-                self._signal.clear()
+                self._signal.clear()  # before the next look, so that what changes during it leads to another
         finally:
             self._looks_at = NEVER  # after a cancellation, the next lease starts another task
             self.do_chores()

@@ -97,10 +97,10 @@ class Session(StoreAccess):
             raise
 
     async def _close(self) -> None:
-        self.closed, self.acquires = True, False
+        self.closed, self.acquires = True, False  # before waiters are woken, so that each of them finds it
         until = self.runtime.now() + 2 * self.requests.operation_timeout
         await self.opening.settle(until)
-        was_open, self.opened = self.opened, False
+        was_open, self.opened = self.opened, False  # whatever needs the store from now on is refused by `open`
         await self._dismiss_waiters(until)
         self.renewer.do_chores()
         until = await release_all_kept(self, self.release, until)
@@ -122,7 +122,7 @@ class Session(StoreAccess):
         lost here first, and then handed on: at once, or when the `with` that entered a term is left.
         """
         until = self.runtime.now() + timeout
-        self.draining, self.acquires = True, False
+        self.draining, self.acquires = True, False  # before waiters are woken, so that each of them finds it
         await self._dismiss_waiters(until)
         self.local_queues.end_all_lingering()
         terms: list[CoreLease] = []

@@ -74,7 +74,7 @@ class ConnectionPool(Generic[C]):
     def put_back(self, connection: C) -> None:
         """Let other threads use a connection; close it if the pool is closed."""
         self.idle.append(connection)
-        if self._closed:
+        if self._closed:  # after the append: of this and a `close` in another thread, at least one finds the other
             self.drop_idle()
 
     def discard(self, connection: C) -> None:

@@ -174,7 +174,7 @@ class RedisThreadLink:
     async def close(self) -> None:
         """Close the idle connections, and end the listener. Requests under way go on to their end."""
         with self._mutex:
-            self._closed = True
+            self._closed = True  # with the mutex held: no thread makes another listener after this
             listener = self._listener
         self._pool.close()
         if listener is not None:
