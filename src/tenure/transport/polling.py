@@ -6,7 +6,6 @@ because it takes any number of sockets.
 
 import contextlib
 import select
-import selectors
 from collections.abc import Callable
 from typing import Protocol
 
@@ -80,9 +79,6 @@ class SelectPoll:
 
 new_poll: Callable[[], Poll] = getattr(select, "poll", SelectPoll)
 """Return a Poll on which nothing is registered."""
-
-Selector: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", selectors.SelectSelector)
-"""The selector without a descriptor of its own."""
 
 
 def is_readable(connection: HasFileno) -> bool:

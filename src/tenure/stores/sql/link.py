@@ -5,7 +5,7 @@ It is written once for both forms of the API. What they do differently is in the
 
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from tenure.contracts.findings import Facts
 from tenure.contracts.runtime import Runtime
@@ -34,9 +34,6 @@ class SqlLink(ABC, Generic[C, D, F]):
     An operation raises SqlServerError if the server replied with an error, OutcomeUnknown if it did not reply, and
     another StoreError if it was not reached.
     """
-
-    useless: ClassVar[frozenset[str | int]]
-    """Codes after which another connection may lead to another server, or to the same one in another state."""
 
     def __init__(self, runtime: Runtime, deployment: D) -> None:
         """Prepare; nothing is connected yet."""

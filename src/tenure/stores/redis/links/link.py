@@ -158,9 +158,6 @@ class RedisCallbacks:
     """A connection was made, and these were the replies to `identify`."""
 
 
-MakeLink = Callable[[RedisAddress, RedisCallbacks], RedisLink]
-
-
 @dataclass(slots=True, frozen=True)
 class RedisAccess:
     """Credentials, TLS and other options, as keyword arguments of redis-py's Connection classes."""
