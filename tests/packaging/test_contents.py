@@ -72,7 +72,7 @@ def test_tenure_needs_nothing(built: Built) -> None:
     """Each client of a server is an extra, and no extra is for those who work on Tenure."""
     found = metadata(built.wheels[0])
     assert all("; extra == " in each for each in found.get_all("Requires-Dist", []))
-    databases = {"mysql", "nats", "objects", "postgresql", "redis", "zookeeper", "zookeeper-sasl"}
+    databases = {"dynamodb", "mysql", "nats", "objects", "postgresql", "redis", "zookeeper", "zookeeper-sasl"}
     frameworks = {"celery", "django", "fastapi", "pydantic-ai", "starlette"}
     extras = {"cli", "cron", "mcp", "opentelemetry", "prometheus", "web", *databases, *frameworks}
     assert set(found.get_all("Provides-Extra", [])) == extras

@@ -2,6 +2,7 @@
 
 from tests.servers.clock import Clock
 from tests.servers.cluster import Cluster, ClusterNode
+from tests.servers.dynamodb import DynamoServer
 from tests.servers.etcd import EtcdEnsemble, EtcdServer
 from tests.servers.mariadb import MariaDbServer, Replica
 from tests.servers.memcached import MemcachedServer
@@ -22,6 +23,7 @@ __all__ = [
     "Clock",
     "Cluster",
     "ClusterNode",
+    "DynamoServer",
     "EtcdEnsemble",
     "EtcdServer",
     "MariaDbServer",

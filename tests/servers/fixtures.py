@@ -9,7 +9,7 @@ that use them.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import pytest
@@ -17,6 +17,7 @@ import pytest
 from tests.servers import (
     Certificates,
     Cluster,
+    DynamoServer,
     EtcdEnsemble,
     EtcdServer,
     MariaDbServer,
@@ -34,6 +35,7 @@ from tests.servers import (
     five_nodes,
     templates,
 )
+from tests.servers.dynamodb import CREDENTIALS
 
 ACL_LOGIN = ("tenure", "a-secret")
 ACL_RULES = "~* &* +@all"
@@ -59,6 +61,8 @@ GROUPS = {
     "etcd_ensemble": "etcd ensemble",
     "nats_cluster": "nats cluster",
     "seaweed_server": "seaweed",
+    "dynamodb_server": "dynamodb",
+    "dynamodb_url": "dynamodb",
 }
 """The fixtures that are started once, and the group of tests that one process runs."""
 
@@ -226,6 +230,23 @@ def seaweed_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweed
     with SeaweedServer(tmp_path_factory.mktemp("seaweed")) as server:
         _started["seaweed_server"] = [server]
         yield server
+
+
+@pytest.fixture(scope="session")
+def dynamodb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DynamoServer]:
+    """Run one emulator of DynamoDB with a table, and have its credentials in the environment."""
+    with DynamoServer(tmp_path_factory.mktemp("dynamodb")) as server, pytest.MonkeyPatch.context() as environment:
+        for name, value in CREDENTIALS.items():
+            environment.setenv(name, value)
+        _started["dynamodb_server"] = _started["dynamodb_url"] = [server]
+        yield server
+
+
+@pytest.fixture(scope="session")
+def dynamodb_url(request: pytest.FixtureRequest) -> str:
+    """Return the URL of the table of DynamoDB that a variable names, or else of the emulator's."""
+    server: Callable[[], DynamoServer] = lambda: request.getfixturevalue("dynamodb_server")  # noqa: E731
+    return os.environ.get("TENURE_DYNAMODB_URL") or server().url
 
 
 @pytest.fixture(scope="session")

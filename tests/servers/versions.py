@@ -1,6 +1,7 @@
 """Which versions of programs a test run has started; `python -m scripts.compatibility` makes a table of them."""
 
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -11,7 +12,9 @@ VERSION_OF_ZOOKEEPER = "org.apache.zookeeper.version.VersionInfoMain"
 
 
 def note(command: list[str]) -> None:
-    """Write which version the program of a server has; `command` is what starts it."""
+    """Write which version the program of a server has; `command` is what starts it. A script of ours has none."""
+    if command[0] == sys.executable:
+        return
     java = command[command.index("-cp") :][:2] if "-cp" in command else []
     asks = VERSION_OF_ZOOKEEPER if java else "version" if Path(command[0]).name == "weed" else "--version"
     _note(command[0], *java, asks)

@@ -29,6 +29,7 @@ ZOOKEEPER = (
     "kazoo.handlers.utils",
     "puresasl.client",
 )
+DYNAMODB = ("tenure.stores.dynamodb.table", "tenure.stores.rows.store")
 OBJECTS = ("tenure.stores.objects", "obstore.exceptions", "obstore.store")
 POSTGRESQL = (
     "tenure.stores.postgresql.threads",
@@ -238,6 +239,14 @@ def _nats(parts: SplitResult) -> StoreSource:
     return nats_url_source(parts)
 
 
+def _dynamodb(parts: SplitResult) -> StoreSource:
+    require("the DynamoDB store", ("botocore",), "dynamodb")
+    load(DYNAMODB)
+    from tenure.stores.dynamodb import dynamodb_url_source
+
+    return dynamodb_url_source(parts)
+
+
 def _objects(parts: SplitResult) -> StoreSource:
     require("the store in buckets", ("obstore",), "objects")
     load(OBJECTS)
@@ -283,6 +292,7 @@ SCHEMES: dict[str, Callable[[SplitResult], StoreSource]] = {
     "s3": _objects,
     "gs": _objects,
     "az": _objects,
+    "dynamodb": _dynamodb,
     "postgresql": _postgresql,
     "postgres": _postgresql,
     "mysql": _mysql,

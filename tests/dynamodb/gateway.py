@@ -1,0 +1,105 @@
+"""A proxy in front of an emulator of DynamoDB that notes requests, answers errors, and takes conditions away."""
+
+import http.client
+import json
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from tests.servers import DynamoServer
+
+
+@dataclass(slots=True)
+class Says:
+    """An error that the next request of an operation gets."""
+
+    operation: str
+    status: int
+    code: str
+    message: str = ""
+    done: bool = False
+    """Whether the request is carried out all the same."""
+
+
+class Gateway(ThreadingHTTPServer):
+    """The proxy."""
+
+    daemon_threads = True
+
+    def __init__(self, server: DynamoServer) -> None:
+        self.behind = server.address
+        self.removes = ""
+        """The beginning of the conditions that it takes away; "": none."""
+        self.errors: list[Says] = []
+        self.requests: list[tuple[str, dict[str, Any]]] = []
+        """The operation and the body of each request."""
+        super().__init__(("127.0.0.1", 0), _Passing)
+
+    @property
+    def port(self) -> int:
+        """The port for clients."""
+        return self.server_address[1]
+
+    def of(self, operation: str) -> list[dict[str, Any]]:
+        """Return the bodies of the requests of an operation."""
+        return [body for each, body in self.requests if each == operation]
+
+    def take_error(self, operation: str) -> Says | None:
+        """Return the error that a request gets, and forget it; None if it gets none."""
+        found = next((each for each in self.errors if each.operation == operation), None)
+        if found is not None:
+            self.errors.remove(found)
+        return found
+
+
+@contextmanager
+def gateway_to(server: DynamoServer) -> Generator[Gateway]:
+    """Run a proxy."""
+    with Gateway(server) as gateway:
+        thread = threading.Thread(target=gateway.serve_forever)
+        thread.start()
+        try:
+            yield gateway
+        finally:
+            gateway.shutdown()
+            thread.join()
+
+
+class _Passing(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        gateway: Any = self.server
+        operation = self.headers["x-amz-target"].partition(".")[2]
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        gateway.requests.append((operation, dict(body)))
+        if gateway.removes and str(body.get("ConditionExpression")).startswith(gateway.removes):
+            for each in ("ConditionExpression", "ExpressionAttributeNames", "ExpressionAttributeValues"):
+                body.pop(each, None)
+        error = gateway.take_error(operation)
+        if error is None or error.done:
+            status, text = self._pass_on(gateway.behind, json.dumps(body))
+        if error is not None:
+            said = {"__type": f"com.amazonaws.dynamodb.v20120810#{error.code}", "message": error.message}
+            status, text = error.status, json.dumps(said).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/x-amz-json-1.0")
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def _pass_on(self, where: tuple[str, int], body: str) -> tuple[int, bytes]:
+        behind = http.client.HTTPConnection(*where, timeout=30)
+        try:
+            kept = {key: value for key, value in self.headers.items() if key.lower() != "content-length"}
+            behind.request("POST", "/", body, kept)
+            reply = behind.getresponse()
+            return reply.status, reply.read()
+        finally:
+            behind.close()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as the base names it
+        """Say nothing."""
