@@ -1,10 +1,11 @@
 """One client's access to a table: its requests and their errors, and since when it has seen each row as it is."""
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from inspect import isawaitable
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tenure.contracts.findings import judge
 from tenure.contracts.runtime import Runtime
@@ -13,7 +14,13 @@ from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from tenure.stores.rows.contract import AsyncRowTable, Row, RowTable, WatchedTable, safe_key
 from tenure.stores.rows.values import LOCK, LockRow, load_row, signs
 
+if TYPE_CHECKING:
+    import asyncio
+
 T = TypeVar("T")
+
+AT_ONCE = 32
+"""How many calls of a table for threads an AsyncClient makes at once; others wait for one of them to end."""
 
 REMEMBERED = 4096
 """How many rows a client remembers. For a row that it forgets, it begins to count anew when it sees it again."""
@@ -158,34 +165,41 @@ class TableAccess:
 
 
 class InThreads:
-    """A table for threads, as one for asyncio."""
+    """A table for threads, as one for asyncio.
+
+    Its calls do not wait for the threads of `asyncio.to_thread`, which the program may keep busy for longer than a lease
+    lasts.
+    """
 
     def __init__(self, table: RowTable) -> None:
         self._table = table
+        self._threads = ThreadPoolExecutor(AT_ONCE, "tenure-table")
         if isinstance(table, WatchedTable):
             self.watch = table.watch
 
     async def read(self, key: str, timeout: float) -> Row:
         """Return a row."""
-        return await _in_thread(self._table.read, key, timeout)
+        return await self._run(self._table.read, key, timeout)
 
     async def write(self, key: str, value: bytes, version: Any, timeout: float) -> Any:  # noqa: ANN401
         """Write a row."""
-        return await _in_thread(self._table.write, key, value, version, timeout)
+        return await self._run(self._table.write, key, value, version, timeout)
 
     async def keys(self, prefix: str, after: str, most: int, timeout: float) -> list[str]:
         """Return keys."""
-        return await _in_thread(self._table.keys, prefix, after, most, timeout)
+        return await self._run(self._table.keys, prefix, after, most, timeout)
 
     async def close(self) -> None:
         """Disconnect."""
-        await _in_thread(self._table.close)
+        try:
+            await self._run(self._table.close)
+        finally:
+            self._threads.shutdown(wait=False)
 
+    def _run(self, call: Callable[..., T], *arguments: object) -> "asyncio.Future[T]":
+        import asyncio
 
-def _in_thread(call: Callable[..., T], *arguments: object) -> Coroutine[Any, Any, T]:
-    import asyncio
-
-    return asyncio.to_thread(call, *arguments)
+        return asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
 
 
 async def _result(found: T | Awaitable[T]) -> T:
