@@ -170,6 +170,7 @@ ROTATED = (
     "hazards/test_rolling_restart.py::test_other_ends_are_found",
     "jobs/test_record.py::test_a_wrong_record_is_noticed",
     "memcached/test_histories.py::test_a_planted_flaw_is_noticed",
+    "memcached/test_losses.py::test_a_planted_bug",
     "memcached/test_replies.py::test_ten_thousand",
     "metrics/test_operate.py::test_a_planted_bug_in_an_alert_is_found",
     "metrics/test_prometheus.py::test_a_planted_bug_is_found",

@@ -10,11 +10,14 @@ from tenure import LeaseLost, LockTimeout, Outcome, StoreError, StoreUnavailable
 from tenure.contracts.messages import AcquireRequest, Granted, RenewRequest
 from tenure.runtimes.threads import drive
 from tenure.stores.memcached import items
+from tenure.stores.memcached.items import Items, ItemVersion, SeenItem
 from tenure.stores.memcached.protocol import MetaReply
+from tenure.stores.memcached.renewing import MemcachedRenewals
 from tenure_testing.conformance.kit import Kit
 from tests.faults.scenes import client_at, play
 from tests.memcached.imitation import Clock, FaultyLink, Imitation, VirtualRuntime, store_at
 from tests.memcached.scenes import LONG, both_forms, extend, fill, key_of_name, stats, url_of
+from tests.planting import planted
 from tests.servers import MemcachedServer
 
 AMPLE = 10.0
@@ -46,6 +49,37 @@ def test_a_forgotten_lease_is_restored_by_its_holder(server: MemcachedServer, fo
             assert await lease.release() is Outcome.RELEASED
 
     play(form, server.url, scene)
+
+
+@both_forms
+def test_a_lease_that_a_late_copy_has_restored_is_not_lost(
+    server: MemcachedServer, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reply to the first restoration was lost, and its request arrives when the second has found no item."""
+    add = Items.add
+
+    async def late(self: Items, *args: Any) -> ItemVersion | SeenItem:  # noqa: ANN401
+        await add(self, *args)
+        return await add(self, *args)
+
+    async def scene(kit: Kit) -> None:
+        here = kit.client()
+        lease = await here.lock("name", ttl=LONG).acquire()
+        monkeypatch.setattr(Items, "add", late)
+        server.flush()
+        await extend(lease)
+        lease.check()
+        assert await lease.release() is Outcome.RELEASED
+
+    play(form, server.url, scene)
+
+
+def test_a_planted_bug_is_found(server: MemcachedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A renewal that takes the item of its own lease for another's."""
+    wrong = planted(MemcachedRenewals, "_renew_one", "seen = found", "return _refusal(found, renewal)")
+    monkeypatch.setattr(MemcachedRenewals, "_renew_one", wrong)
+    with pytest.raises(LeaseLost):
+        test_a_lease_that_a_late_copy_has_restored_is_not_lost(server, "threads", monkeypatch)
 
 
 @both_forms

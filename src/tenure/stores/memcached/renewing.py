@@ -19,6 +19,7 @@ from tenure.stores.memcached.errors import OutOfMemory
 from tenure.stores.memcached.items import (
     FORGOTTEN,
     NO_VERSION,
+    NOTHING,
     ROUNDS,
     HeldItem,
     Items,
@@ -128,8 +129,11 @@ class MemcachedRenewals(ItemWork):
             now = self._now()
             seen = await self._items.look(renewal.name, until)
             if seen.record is None:
-                return await self._restore(renewal, now, until)
-            if not is_held_by(seen, renewal.request_id, renewal.token):
+                found = await self._restore(renewal, now, until)
+                if found is None:
+                    return None
+                seen = found  # perhaps by a late copy of an earlier restoration, which is as good
+            if seen.record is None or not is_held_by(seen, renewal.request_id, renewal.token):
                 self._known.held.pop(renewal.request_id, None)
                 return _refusal(seen, renewal)
             self._tell(seen.record)
@@ -138,8 +142,8 @@ class MemcachedRenewals(ItemWork):
                 return None
         raise unsettled(renewal.name)
 
-    async def _restore(self, renewal: RenewRequest, now: float, until: float) -> RenewReply:
-        """Add the item of a lease anew, for the server has none; refuse the renewal if that fails.
+    async def _restore(self, renewal: RenewRequest, now: float, until: float) -> SeenItem | None:
+        """Add the item of a lease anew, for the server has none, and return None; return what is there if that fails.
 
         A name that was taken or released meanwhile has an item, and is not taken from anybody.
         """
@@ -162,14 +166,14 @@ class MemcachedRenewals(ItemWork):
                 added = await self._items.add(renewal.name, item.record, _lifetime(item, now), until)
             except OutOfMemory as error:
                 renewal.refused_because = quoted(error)
-                return Outcome.EXPIRED
+                return NOTHING
             if isinstance(added, ItemVersion):
                 self._note(renewal.request_id, item, added, now)
                 return None
             if added.record is not None:
-                return _refusal(added, renewal)
+                return added
         renewal.refused_because = FORGOTTEN
-        return Outcome.EXPIRED
+        return NOTHING
 
     def _prolonged(self, renewal: RenewRequest, record: LockRecord, lasts_until: float, now: float) -> HeldItem:
         """Return the item after a renewal, which never shortens a lease; a version is still to be given."""
