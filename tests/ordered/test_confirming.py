@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from tenure.contracts.deadlines import DRIFT, micros, seconds, valid_until
-from tenure.contracts.messages import AcquireRequest, Granted, Queued, Reply
+from tenure.contracts.messages import AcquireRequest, Granted, NotificationKind, Queued, Reply
 from tenure.errors import OutcomeUnknown
 from tenure.outcome import Outcome
 from tenure.runtimes.threads import complete
@@ -77,6 +77,26 @@ def dead_waiter() -> None:
         assert holder.release(request_of("holder"), granted) is Outcome.RELEASED
         waited = clients.wait_for(waiter, request_of("waiter"), 3 * TTL)
         assert waited >= TTL
+
+
+def grant_that_is_heard_of(ttl: float = TTL) -> None:
+    """Count the ttl of a dead waiter from its grant, though the one behind it looked just before."""
+    with virtual.stopped_clock() as clock:
+        clients = Clients(clock)
+        holder, dead, waiter = clients.first, clients.another(), clients.another()
+        granted = holder.hold(request_of("holder"))
+        assert isinstance(clients.ask(dead, request_of("dead", ttl=ttl)), Queued)
+        assert isinstance(clients.ask(waiter, request_of("waiter", ttl=ttl)), Queued)
+        assert holder.release(request_of("holder"), granted) is Outcome.RELEASED
+        woken = [each.request_id for each in waiter.notifications if each.kind is NotificationKind.HEAD]
+        assert woken == ["waiter"], "the grant is not heard of"
+        waited = clients.wait_for(waiter, request_of("waiter", ttl=ttl), 3 * TTL)
+        assert waited == pytest.approx(ttl, abs=0.01)
+
+
+def short_grant_that_is_heard_of() -> None:
+    """Count a ttl that is shorter than the time between two looks as exactly."""
+    grant_that_is_heard_of(ttl=1.2)
 
 
 def dead_holder() -> None:
@@ -177,6 +197,8 @@ def passed_meanwhile() -> None:
 
 CHECKS: list[Callable[[], None]] = [
     dead_waiter,
+    grant_that_is_heard_of,
+    short_grant_that_is_heard_of,
     dead_holder,
     renewed_holder,
     late_taker,
@@ -194,6 +216,20 @@ def test_a_grant_is_taken_up_or_passed(check: Callable[[], None]) -> None:
 
 BUGS = {
     "nobody is passed": (dead_waiter, Confirmations, "pass_over", "if wait <= 0.0 and", "if False and"),
+    "nobody hears of a grant before its own": (
+        grant_that_is_heard_of,
+        Acquirer,
+        "_wait",
+        "to_hear_of_grants(decision, watched)",
+        "[]",
+    ),
+    "the ttl of a new holder is not waited for": (
+        short_grant_that_is_heard_of,
+        Confirmations,
+        "pass_over",
+        "if newly else",
+        "if False else",
+    ),
     "a waiter counts from the beginning of its wait": (
         late_taker,
         Confirmations,

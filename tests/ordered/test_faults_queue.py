@@ -182,8 +182,8 @@ async def woken_by(lease: AsyncLease, counter: Counter, done: Callable[[], objec
     return len({*counter.woken[before:]}) if counter.disturbances() == lost else None
 
 
-def test_a_release_wakes_one_of_many(ensemble: Ensemble, space: str) -> None:
-    """With many waiters, each with a session of its own, one event goes to the first of them, again and again."""
+def test_a_release_wakes_no_more_than_two_of_many(ensemble: Ensemble, space: str) -> None:
+    """Of many waiters, each with a session of its own, it wakes the first, and the second if it knew of its place."""
 
     async def main() -> None:
         source, counter = counting(ensemble.url(space, LONG))
@@ -207,15 +207,15 @@ def test_a_release_wakes_one_of_many(ensemble: Ensemble, space: str) -> None:
                 f"{ensemble.kind}: {MANY} sessions in {opened - began:.2f} s, joined in {joined - opened:.2f} s, woken "
                 f"by each release: {woken}\n"
             )
-            assert set(woken) <= {1, None}
-            assert woken.count(1) >= RELEASES / 2
+            assert set(woken) <= {1, 2, None}
+            assert woken.count(None) <= RELEASES / 2
 
     asyncio.run(main())
     assert ensemble.left(space) == []
 
 
 def test_a_writer_wakes_all_readers_behind_it(ensemble: Ensemble, space: str) -> None:
-    """Each once, and nobody else."""
+    """Each once, and the one that stands right behind them, which counts from then on; and nobody else."""
 
     async def main() -> None:
         source, counter = counting(ensemble.url(space, LONG))
@@ -235,7 +235,7 @@ def test_a_writer_wakes_all_readers_behind_it(ensemble: Ensemble, space: str) ->
                 await lease.release()
             await soon(lambda: 1 in writers.leases, "the writer")
             sys.stdout.write(f"{ensemble.kind}: woken by a writer before {READERS} readers and a writer: {woken}\n")
-            assert woken in {READERS, None}
+            assert woken in {READERS + 1, None}
 
     asyncio.run(main())
     assert ensemble.left(space) == []

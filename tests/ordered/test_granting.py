@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tenure.contracts.messages import AcquireRequest, ReleaseRequest
 from tenure.stores.ordered.entries import Entry, Kind
-from tenure.stores.ordered.granting import decide, to_watch
+from tenure.stores.ordered.granting import decide, to_hear_of_grants, to_watch
 from tenure.table.state import NameState
 from tenure.table.step import Step
 
@@ -107,6 +107,24 @@ def test_who_wants_one_of_three_permits_watches_three() -> None:
     """At most so many are woken by a release."""
     decision = decide([contender(order, 1, 3) for order in range(1, 9)])
     assert [each.order for each in to_watch(decision, decision.waiters[2])] == [5, 4, 3]
+
+
+def heard_of(entries: list[Entry]) -> dict[int, list[int]]:
+    """Return what each waiter watches besides, to hear that those before it hold; without those that watch nothing."""
+    decision = decide(entries)
+    more = {waiter.order: to_hear_of_grants(decision, to_watch(decision, waiter)) for waiter in decision.waiters}
+    return {order: [each.order for each in entries] for order, entries in more.items() if entries}
+
+
+def test_who_is_right_behind_the_next_holder_hears_of_its_grant() -> None:
+    """And nobody farther back, so a release wakes no more than one waiter more."""
+    assert heard_of([contender(order) for order in range(1, 201)]) == {3: [1]}
+    weights = {1: 9, 2: 1, 3: 1, 4: 9, 5: 9}
+    assert heard_of([contender(order, weight, 9) for order, weight in weights.items()]) == {4: [1]}
+    assert heard_of([contender(order, 1, 3) for order in range(1, 9)]) == {5: [1]}
+    assert heard_of([contender(1)]) == {}
+    kept = Entry(Kind.PLACEHOLDER, "r1", 1)
+    assert heard_of([kept, contender(2), contender(3)]) == {3: [1]}
 
 
 def test_a_capacity_is_changed_by_who_knows_it() -> None:

@@ -9,10 +9,10 @@ from tenure.contracts.messages import AcquireRequest, Busy, CapacityMismatch, Gr
 from tenure.contracts.runtime import Runtime
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.stores.ordered.caretaker import AGAIN, OPERATION, Caretaker
-from tenure.stores.ordered.contenders import WOKEN_TTL, Contender, ContenderRegistry, text_of
+from tenure.stores.ordered.contenders import BESIDES, WOKEN_TTL, Contender, ContenderRegistry, text_of
 from tenure.stores.ordered.directory import Directory
 from tenure.stores.ordered.entries import Entry, Kind, Listing, Record, check_tokens, first_token
-from tenure.stores.ordered.granting import Decision, decide, to_watch
+from tenure.stores.ordered.granting import Decision, decide, to_hear_of_grants, to_watch
 from tenure.stores.ordered.inspector import Inspector
 from tenure.stores.ordered.releasing import EntryRemover, Outcomes
 from tenure.stores.ordered.renewing import Confirmations, SessionTrust
@@ -197,6 +197,8 @@ class Acquirer:
         watched = to_watch(decision, mine)
         if not await self._directory.watch(request.name, request.request_id, watched, until):
             return None
+        if not await self._hear_of_grants(contender, to_hear_of_grants(decision, watched), until):
+            return None
         number = decision.place(request.request_id)
         if number == 0 or not contender.told:  # those before it may have died before they told
             contender.told = await self._inspector.tell_contended(request.name, decision, until)
@@ -219,6 +221,14 @@ class Acquirer:
         self._caretaker.look_by(contender.ends_at)
         counter = first_token((contender.entry or mine).position) - 1
         return Queued(counter, micros(retry_in), number)
+
+    async def _hear_of_grants(self, contender: Contender, entries: list[Entry], until: float) -> bool:
+        """Watch these besides, so that the waiter looks when those before it are granted; False if one is gone."""
+        if not (entries or contender.hears):
+            return True
+        contender.hears = bool(entries)
+        request = contender.request
+        return await self._directory.watch(request.name, request.request_id + BESIDES, entries, until)
 
     async def _outlast(self, name: str, timed: Sequence[Entry], until: float) -> float:
         """Return in how many seconds the first of the timed entries ends; 0 if one has just ended."""

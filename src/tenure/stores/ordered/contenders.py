@@ -25,6 +25,9 @@ REMEMBERED = 30.0
 WOKEN_TTL = 1.0
 """The least time, in seconds, in which a waiter that was woken must send its request again."""
 
+BESIDES = "+"
+"""The end of the id under which a waiter watches what it does not wait for itself. A watch is replaced by its id."""
+
 
 @dataclass(slots=True, eq=False)
 class Contender:
@@ -41,6 +44,8 @@ class Contender:
     """Whether the store may have LIGHT entries for it."""
     unsure: bool = False
     """Whether one of its joins got no reply, so that it may still arrive."""
+    hears: bool = False
+    """Whether it watches what those before it wait for, under its id with BESIDES."""
     told: bool = False
     """Whether the holders that can hand off were told that it waits."""
     holds: bool = False

@@ -129,7 +129,7 @@ class Directory(Protocol):
     async def watch(self, name: str, request_id: str, entries: Sequence[Entry], until: float) -> bool:
         """Have `woken(request_id)` called once when one of these is removed or changes; False if one is gone already.
 
-        The watch replaces the request's earlier watches; with no entries it only ends them. It misses no event since
+        The watch replaces the earlier watches of this id; with no entries it only ends them. It misses no event since
         the entries were listed. If a lost connection loses watches, `gap` is called.
         """
         ...

@@ -119,7 +119,7 @@ def to_watch(decision: Decision, waiter: Entry) -> list[Entry]:
 
     For a lock or a writer it is the predecessor, for a reader the nearest writer before it, for a waiter of a semaphore
     with n permits the n entries before it. So a release wakes one waiter, or all readers, or at most n waiters, however
-    many wait.
+    many wait, and the one that `to_hear_of_grants` adds.
     """
     before = decision.line[: decision.line.index(waiter)]
     if foreign := [entry for entry in decision.foreign if entry in before]:
@@ -135,3 +135,24 @@ def to_watch(decision: Decision, waiter: Entry) -> list[Entry]:
         if covered > room:
             break
     return watched
+
+
+def to_hear_of_grants(decision: Decision, watched: Sequence[Entry]) -> list[Entry]:
+    """Return what else the waiter that watches `watched` has to watch, to hear when the waiters among these hold.
+
+    It is empty unless they are the next to hold the name. A waiter that is dead when its turn comes tells nobody that
+    it holds, and whoever waits behind it counts its ttl from then on. For a lock this wakes a second waiter at each
+    release: the one that was right behind the first when it last looked.
+    """
+    if not decision.waiters:
+        return []
+    first = decision.waiters[0].order
+    waiting = [entry for entry in watched if _waits(entry, first)]
+    if not waiting:
+        return []
+    more = to_watch(decision, max(waiting, key=lambda entry: entry.order))
+    return [] if any(_waits(entry, first) for entry in more) else [entry for entry in more if entry not in watched]
+
+
+def _waits(entry: Entry, first: int) -> bool:
+    return entry.kind is Kind.CONTENDER and entry.order >= first

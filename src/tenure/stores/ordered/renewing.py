@@ -97,15 +97,17 @@ class Confirmations:
     async def pass_over(self, waiter: Contender, decision: Decision, until: float) -> float:
         """Remove the holders before a waiter that have not confirmed their grants in time.
 
-        Return in how many seconds the next one is to be removed; 0 if one was removed just now.
+        Return in how many seconds the next one is to be removed; 0 if one was removed just now. Of one that is seen for
+        the first time the ttl is not read: it is taken to be the waiter's own.
         """
         now, seen = self._now(), waiter.seen
         silent = [entry for entry in decision.holders if seen.get(entry.order, now) < now]
         waiter.seen = {entry.order: seen.get(entry.order, now) for entry in decision.holders}
+        newly = any(order not in seen for order in waiter.seen)
+        left = max(seconds(waiter.request.ttl), WOKEN_TTL) if newly else float("inf")
         if not silent:
-            return float("inf")
+            return left
         details = await self._directory.details(waiter.request.name, silent, until)
-        left = float("inf")
         for entry, detail in zip(silent, details, strict=True):
             if detail is None:
                 return 0.0

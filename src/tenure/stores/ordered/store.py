@@ -44,7 +44,7 @@ from tenure.guard import Guard, Guarding
 from tenure.outcome import Outcome
 from tenure.stores.ordered.acquiring import Acquirer
 from tenure.stores.ordered.caretaker import Caretaker
-from tenure.stores.ordered.contenders import WOKEN_TTL, ContenderRegistry
+from tenure.stores.ordered.contenders import BESIDES, WOKEN_TTL, ContenderRegistry
 from tenure.stores.ordered.directory import Directory, ExaminableDirectory
 from tenure.stores.ordered.entries import RANGE
 from tenure.stores.ordered.inspector import Inspector
@@ -128,6 +128,7 @@ class OrderedStore:
 
     def woken(self, request_id: str) -> None:
         """Have a waiter repeat its request, which tells whether it holds the name. If it doesn't, it expires soon."""
+        request_id = request_id.removesuffix(BESIDES)
         contender = self._contenders.live.get(request_id)
         if contender is not None:
             self._contenders.wake(contender, self._runtime.now() + max(seconds(contender.request.ttl), WOKEN_TTL))
