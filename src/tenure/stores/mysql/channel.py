@@ -60,7 +60,6 @@ class MySqlChannel:
     """The channel of one client."""
 
     def __init__(self, runtime: Runtime, link: MySqlLink, statements: MySqlStatements) -> None:
-        """Prepare; nothing is connected yet."""
         self.name = ""
         """The channel; empty if the client has none."""
         self._runtime = runtime

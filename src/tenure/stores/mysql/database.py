@@ -40,7 +40,6 @@ class MySqlDatabase(SqlTables[MySqlDeployment, MySqlLink]):
     _channel: MySqlChannel
 
     def __init__(self, runtime: Runtime, deployment: MySqlDeployment, make_link: MakeMySqlLink) -> None:
-        """Prepare; nothing is connected yet."""
         link = make_link(runtime, deployment)
         self._do = MySqlStatements(deployment.prefix)
         super().__init__(runtime, deployment, link, MySqlChannel(runtime, link, self._do))

@@ -61,7 +61,6 @@ class MySqlNamedLocks(SessionLocks[MySqlDeployment, MySqlLink]):
     )
 
     def __init__(self, runtime: Runtime, deployment: MySqlDeployment, make_link: MakeMySqlLink) -> None:
-        """Prepare; nothing is connected yet."""
         super().__init__(runtime, deployment, make_link)
         self._database = deployment.database
         self._described: dict[int, tuple[str, float]] = {}

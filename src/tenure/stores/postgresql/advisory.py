@@ -47,7 +47,6 @@ class PgAdvisoryLocks(SessionLocks[PgDeployment, PgLink]):
     )
 
     def __init__(self, runtime: Runtime, deployment: PgDeployment, make_link: MakePgLink) -> None:
-        """Prepare; nothing is connected yet."""
         super().__init__(runtime, deployment, make_link)
         self.sequence = deployment.sequence
         """The sequence of the tokens; empty if there is none."""

@@ -29,7 +29,6 @@ class PgChannel:
     """The channel of one client. While its session lives, it holds an advisory lock, so that others see it listen."""
 
     def __init__(self, runtime: Runtime, link: PgLink) -> None:
-        """Prepare; nothing is connected yet."""
         self.name = ""
         """The channel; empty if the client has none."""
         self._runtime = runtime

@@ -47,7 +47,6 @@ class PgDatabase(SqlTables[PgDeployment, PgLink]):
     may_not_make = "tables or functions of Tenure are missing, and the role"
 
     def __init__(self, runtime: Runtime, deployment: PgDeployment, make_link: MakePgLink) -> None:
-        """Prepare; nothing is connected yet."""
         link = make_link(runtime, deployment)
         super().__init__(runtime, deployment, link, PgChannel(runtime, link))
         self._do = PgStatements(deployment.schema, deployment.prefix)

@@ -44,7 +44,6 @@ class Node:
     """A node of a quorum. A node that is away is opened again in the background, so that no request waits for it."""
 
     def __init__(self, runtime: Runtime, source: StoreSource, operation_timeout: float) -> None:
-        """Prepare the node; nothing is connected yet."""
         self.title = source.title
         self.store: Store = source.make(runtime)
         self.channel = ""

@@ -29,7 +29,6 @@ class NodeSet:
     """The nodes of a quorum, `quorum` of which must agree."""
 
     def __init__(self, runtime: Runtime, sources: Sequence[StoreSource], quorum: int, operation_timeout: float) -> None:
-        """Prepare the nodes; nothing is connected yet."""
         self.quorum = quorum
         self.nodes = [Node(runtime, source, operation_timeout) for source in sources]
         self.titles = [node.title for node in self.nodes]

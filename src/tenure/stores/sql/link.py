@@ -36,7 +36,6 @@ class SqlLink(ABC, Generic[C, D, F]):
     """
 
     def __init__(self, runtime: Runtime, deployment: D) -> None:
-        """Prepare; nothing is connected yet."""
         self.takes_standbys = False
         """Whether to connect to a server that cannot be written, to look at it."""
         self.facts: F | None = None

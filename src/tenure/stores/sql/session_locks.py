@@ -64,7 +64,6 @@ class SessionLockStore:
         capabilities: Capabilities,
         examiner: AnyExaminer | None = None,
     ) -> None:
-        """Prepare; nothing is connected yet."""
         self.capabilities = capabilities
         self._title = title
         self._runtime = runtime

@@ -227,7 +227,6 @@ class SessionLocks(ABC, Generic[D, L]):
     """The code of the reply to a role that lacks a right, and what to do then."""
 
     def __init__(self, runtime: Runtime, deployment: D, make_link: Callable[[Runtime, D], L]) -> None:
-        """Prepare; nothing is connected yet."""
         self.most = deployment.connections
         """How many sessions there are at most."""
         self.now = runtime.now

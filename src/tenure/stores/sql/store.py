@@ -66,7 +66,6 @@ class SqlStore(TabledStore):
         capabilities: Capabilities,
         examiner: AnyExaminer | None = None,
     ) -> None:
-        """Prepare; nothing is connected yet."""
         self.capabilities = capabilities
         self._title = title
         self._runtime = runtime

@@ -61,7 +61,6 @@ class SqlTables(ABC, Generic[D, L]):
     form, and `doubt` has the tables forget which server wrote them."""
 
     def __init__(self, runtime: Runtime, deployment: D, link: L, channel: SqlChannel) -> None:
-        """Prepare; nothing is connected yet."""
         self.link = self._link = link
         self._runtime = runtime
         self._deployment = deployment
