@@ -167,8 +167,8 @@ class TableAccess:
 class InThreads:
     """A table for threads, as one for asyncio.
 
-    Its calls do not wait for the threads of `asyncio.to_thread`, which the program may keep busy for longer than a lease
-    lasts.
+    Its calls do not wait for the threads of `asyncio.to_thread`, which the program may keep busy for longer than a
+    lease lasts.
     """
 
     def __init__(self, table: RowTable) -> None:
