@@ -1,6 +1,7 @@
 """Processes that a test starts from one of its modules. They end at the test's request, or are killed."""
 
 import json
+import selectors
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -9,6 +10,9 @@ from typing import Any, Self
 
 ROOT = Path(__file__).parents[2]
 API_FORMS = ("threads", "asyncio")
+
+WAIT = 120.0
+"""How long a process may take to its first lease, in seconds: only ever used up by a failure."""
 
 
 class Children:
@@ -29,6 +33,9 @@ class Children:
         """Return when each process has had a lease."""
         for process in self._processes:
             assert process.stdout is not None
+            with selectors.DefaultSelector() as selector:
+                selector.register(process.stdout, selectors.EVENT_READ)
+                assert selector.select(WAIT), f"process {process.pid} has had no lease within {WAIT:g} s"
             assert process.stdout.readline() == "at work\n"
 
     def _end(self, timeout: float) -> list[Any]:
