@@ -28,6 +28,7 @@ BUDGETS = {
     "demo": 8,
     "docs": 28,
     "doctor": 15,
+    "dynamodb": 10,
     "etcd": 5,
     "faults": 2,
     "fencing": 22,

@@ -532,7 +532,7 @@ ON_SQL = (
 )
 """The scenarios of a SQL database."""
 
-ROWS = "NATS, an object store, a folder, [a store of your own](own-store.md)"
+ROWS = "NATS, DynamoDB, an object store, a folder, [a store of your own](own-store.md)"
 
 
 def _on_rows(name: str) -> Scenario:

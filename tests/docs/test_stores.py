@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["quorum.md", "ensembles.md", "memcached.md", "objects.md"])
+@pytest.mark.parametrize("page", ["quorum.md", "ensembles.md", "memcached.md", "objects.md", "dynamodb.md"])
 def test_every_way_to_name_a_store_is_understood(page: str) -> None:
     """A client can be made as the page says; nothing is connected."""
     names: dict[str, object] = {"tenure": tenure, "redis": redis}

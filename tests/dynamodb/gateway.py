@@ -80,6 +80,7 @@ class _Passing(BaseHTTPRequestHandler):
             for each in ("ConditionExpression", "ExpressionAttributeNames", "ExpressionAttributeValues"):
                 body.pop(each, None)
         error = gateway.take_error(operation)
+        status, text = 0, b""
         if error is None or error.done:
             status, text = self._pass_on(gateway.behind, json.dumps(body))
         if error is not None:

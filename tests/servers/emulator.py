@@ -4,20 +4,14 @@ The emulator looks at a condition and then writes, and another of its threads ma
 request after the other.
 """
 
+import logging
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import Any
 
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import run_simple
-
-
-class Handler(MotoRequestHandler):
-    """Logs nothing."""
-
-    def log_request(self, *_: object) -> None:
-        """Say nothing."""
 
 
 def one_by_one(app: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
@@ -32,10 +26,7 @@ def one_by_one(app: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[by
 
 
 if __name__ == "__main__":
-    run_simple(
-        "127.0.0.1",
-        int(sys.argv[1]),
-        one_by_one(DomainDispatcherApplication(create_backend_app)),
-        threaded=True,
-        request_handler=Handler,
-    )
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it logs each request
+    moto: Any = import_module("moto.moto_server.werkzeug_app")
+    app = one_by_one(moto.DomainDispatcherApplication(moto.create_backend_app))
+    run_simple("127.0.0.1", int(sys.argv[1]), app, threaded=True, request_handler=moto.MotoRequestHandler)
