@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,7 +20,10 @@ from tenure.stores.dynamodb.options import deployment_of
 from tenure.stores.dynamodb.table import DynamoTable
 from tenure.stores.rows import Row
 from tenure.stores.urls import store_source
+from tenure_testing.conformance.kit import Kit
 from tests.dynamodb.gateway import Gateway, Says, gateway_to
+from tests.faults.scenes import API_FORMS, client_at
+from tests.faults.scenes import play as play_form
 from tests.planting import module_with
 from tests.servers import DynamoServer, Proxy
 
@@ -454,3 +458,33 @@ def test_a_call_after_the_end_connects_no_more(world: World) -> None:
     for each in set(threading.enumerate()) - before:
         each.join(LONG)
     assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize("form", API_FORMS)
+def test_no_update_is_lost_though_replies_are(form: str, world: World) -> None:
+    """Clients add under a lock and to a counter, while every fourth reply to a write is lost."""
+    tokens = list[int]()
+    inside = list[int]()
+
+    async def scene(kit: Kit) -> None:
+        clients = [client_at(kit, world.url_lossy, operation_timeout=LONG) for _ in range(3)]
+
+        async def work(number: int) -> None:
+            for _ in range(5):
+                lease = await clients[number].lock("a", ttl=60, timeout=60).acquire()
+                assert not inside
+                inside.append(number)
+                tokens.append(lease.token)
+                await clients[number].counter("adds").add(1)
+                inside.remove(number)
+                await lease.release()
+
+        world.proxy.swallow(None, probability=0.25, containing=b"PutItem")
+        for each in [kit.start(partial(work, number)) for number in range(3)]:
+            await each.result()
+        assert await clients[0].counter("adds").get() == 15
+
+    play_form(form, world.url, scene)
+    assert tokens == sorted(set(tokens))
+    assert len(tokens) == 15
+    assert world.proxy.counts.swallowed

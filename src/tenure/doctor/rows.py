@@ -1,4 +1,4 @@
-"""The rule for a table of rows, as in an object store: it must honour the conditions of writes."""
+"""The rule for a table of rows, as in an object store or in DynamoDB: it must honour the conditions of writes."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,8 @@ def conditions(facts: TableFacts) -> Finding | None:
         facts.place,
         f"It takes the condition {facts.ignored}, and ignores it.",
         "Two clients would get one lock. Tenure refuses such a store.",
-        "a server that knows conditional writes (If-Match and If-None-Match), and no proxy that removes them",
+        "a server that knows conditional writes (If-Match and If-None-Match; in DynamoDB ConditionExpression), and no "
+        "proxy that removes them",
     )
 
 
