@@ -99,9 +99,12 @@ class Waitable(Protocol):
 class SendsReleases(Protocol):
     """A store that can send a release and take its reply later."""
 
-    def send_release(self, release: ReleaseRequest, until: float, told: Callable[[Outcome | None], None]) -> bool:
+    def send_release(
+        self, request: AcquireRequest, release: ReleaseRequest, until: float, told: Callable[[Outcome | None], None]
+    ) -> bool:
         """Send a release, of which `told` gets the outcome; return False if it cannot be sent now, and was not.
 
+        `request` is the one that was granted. Raises StoreError if the release may have been sent.
         `told` gets None if no outcome is known: then the release may be carried out late. It is called once or more,
         from any thread of the runtime, or never, if the store does not answer by `until`.
         """

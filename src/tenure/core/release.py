@@ -91,7 +91,7 @@ class Releases:
         if self._sending is None or lease.valid_until < until:
             return False
         self.sent[release.request_id] = lease, until  # first: another thread may take the reply as soon as it is sent
-        if not self._sending.send_release(release, until, partial(self._told, lease)):
+        if not self._sending.send_release(lease.grant.request, release, until, partial(self._told, lease)):
             del self.sent[release.request_id]
             return False
         self._renewer.look_by(self._runtime.now() + COLLECT_EVERY)

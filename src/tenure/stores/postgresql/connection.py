@@ -8,7 +8,8 @@ statement by a deadline in threads, and cost a fifth of a pair.
 import os
 import re
 import socket
-from collections.abc import Generator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 
 from psycopg import OperationalError, pq
@@ -24,6 +25,12 @@ Waits = Generator[int, None, None]
 Cell = bytes | None
 Params = Sequence[Cell]
 Table = list[tuple[Cell, ...]]
+
+Told = Callable[[Table | None], None]
+"""Gets the rows of a statement that no caller waits for; None if they are not known."""
+
+PIPELINES = pq.version() // 10000 >= 14  # noqa: PLR2004 - the first with a pipeline mode
+"""Whether this libpq can send a statement before it has read the reply to the last one."""
 
 PLACE = re.compile(r"\$([0-9]+)")
 """The place of a parameter in a statement."""
@@ -61,6 +68,12 @@ class PgConnection:
         self._pgconn = pgconn
         self._owner = owner
         self._prepared: set[bytes] = set()
+        self._piped = False
+        """Whether libpq is in pipeline mode: then each statement ends with a Sync, to which the server replies, too."""
+        self.owed: deque[tuple[PgStatement, Told]] = deque()
+        """The statements that were sent and whose replies are taken later, in their order."""
+        self._taking: Waits | None = None
+        """What takes these replies, and waits for the rest of one."""
 
     def fileno(self) -> int:
         """Return the descriptor to wait on."""
@@ -107,13 +120,17 @@ class PgConnection:
         return True
 
     def close(self) -> None:
-        """Close it."""
+        """Close it, and tell that the replies which are owed never come."""
         self._pgconn.finish()
+        while self.owed:
+            self.owed[0][1](None)
+            self.owed.popleft()  # after the call: if that is interrupted, `close` calls again
 
     def abandon(self) -> None:
         """In a forked child: close this copy, without a word to the server."""
         with suppress(OSError, OperationalError), socket.socket() as blank:
             os.dup2(blank.fileno(), self._pgconn.socket, inheritable=False)
+        self.owed.clear()
         self._pgconn.finish()
 
     # -- statements ----------------------------------------------------------------------------------------
@@ -122,6 +139,10 @@ class PgConnection:
         """Run a statement in a transaction of its own; return its rows. Raises PgServerError or SqlBroken."""
         pgconn = self._pgconn
         try:
+            if self._piped:
+                if self._is_prepared(statement):
+                    return (yield from self._execute_behind(statement, params))
+                yield from self._end_pipeline()
             if self.pooled:
                 pgconn.send_query_params(statement.text, params)
             else:
@@ -133,13 +154,13 @@ class PgConnection:
             result = yield from self._result()
         except OperationalError as error:
             raise SqlBroken(_text(error)) from error
-        if (optional := statement.optional) and result.get_value(0, optional) is None:
-            return [tuple([result.get_value(0, column) for column in range(optional)])]
-        return _table(result)
+        return _rows(statement, result)
 
     def execute_once(self, statement: PgStatement, params: Params) -> Generator[int, None, Table]:
         """Run a statement that is rarely used, without preparing it. Raises PgServerError or SqlBroken."""
         try:
+            if self._piped:
+                yield from self._end_pipeline()
             self._pgconn.send_query_params(statement.text, params)
             result = yield from self._result()
         except OperationalError as error:
@@ -152,6 +173,8 @@ class PgConnection:
         Return the rows of the last one that has any. Raises PgServerError or SqlBroken.
         """
         try:
+            if self._piped:
+                yield from self._end_pipeline()
             self._pgconn.send_query(text.encode())
             result = yield from self._result()
         except OperationalError as error:
@@ -188,6 +211,95 @@ class PgConnection:
             raise SqlBroken("the server closed the connection")
         return last
 
+    # -- statements whose replies are taken later ----------------------------------------------------------
+
+    def send_owed(self, statement: PgStatement, params: Params, told: Told) -> bool:
+        """Send a statement whose reply is taken before that to another one; False if it cannot be sent at once.
+
+        The server carries it out before whatever is sent on this connection later. Raises SqlBroken.
+        """
+        if not (PIPELINES and self._is_prepared(statement)):
+            return False
+        try:
+            self._send_piped(statement, params)
+            self._pgconn.flush()  # what the system does not take now, `collect` or the next statement sends
+        except OperationalError as error:
+            raise SqlBroken(_text(error)) from error
+        self.owed.append((statement, told))
+        return True
+
+    def collect(self) -> None:
+        """Take the replies that are owed and have come. It never waits. Raises PgServerError or SqlBroken."""
+        work, self._taking = self._taking or self._take_owed(), None
+        try:
+            self._pgconn.consume_input()
+            next(work)
+        except StopIteration:
+            return
+        except OperationalError as error:
+            raise SqlBroken(_text(error)) from error
+        self._taking = work
+
+    def _is_prepared(self, statement: PgStatement) -> bool:
+        return not self.pooled and statement.name in self._prepared
+
+    def _send_piped(self, statement: PgStatement, params: Params) -> None:
+        """Send a statement in libpq's pipeline mode, as a transaction of its own."""
+        if not self._piped:
+            self._pgconn.enter_pipeline_mode()
+            self._piped = True
+        self._pgconn.send_query_prepared(statement.name, params)
+        self._pgconn.pipeline_sync()
+
+    def _execute_behind(self, statement: PgStatement, params: Params) -> Generator[int, None, Table]:
+        """Run a statement behind those whose replies are owed, which are taken first."""
+        self._send_piped(statement, params)
+        yield from self._finish_owed()
+        return _rows(statement, (yield from self._piped_result()))
+
+    def _end_pipeline(self) -> Waits:
+        """Take the replies that are owed, and leave the pipeline mode, in which not every statement can be sent."""
+        yield from self._finish_owed()
+        self._pgconn.exit_pipeline_mode()
+        self._piped = False
+
+    def _finish_owed(self) -> Waits:
+        work, self._taking = self._taking or self._take_owed(), None
+        yield from work
+
+    def _take_owed(self) -> Waits:
+        """Take all replies that are owed, each by the one who is told."""
+        while self.owed:
+            statement, told = self.owed[0]
+            rows: Table | None = None
+            try:
+                rows = _rows(statement, (yield from self._piped_result()))
+            except PgServerError as error:
+                if error.fatal:
+                    raise
+            told(rows)
+            self.owed.popleft()  # after the call: if that is interrupted, `close` calls again
+
+    def _piped_result(self) -> Generator[int, None, pq.abc.PGresult]:
+        """Return the result of a statement in pipeline mode, or raise its error, when its Sync is answered, too."""
+        try:
+            result = yield from self._result()
+        except PgServerError as error:
+            if not error.fatal:
+                yield from self._synced()
+            raise
+        yield from self._synced()
+        return result
+
+    def _synced(self) -> Waits:
+        """Take the reply to a Sync."""
+        while self._pgconn.is_busy():
+            yield READABLE
+            self._pgconn.consume_input()
+        synced = self._pgconn.get_result()
+        if synced is None or synced.status != pq.ExecStatus.PIPELINE_SYNC:
+            raise SqlBroken("the server closed the connection")
+
     # -- notifications -------------------------------------------------------------------------------------
 
     def hear(self) -> list[bytes]:
@@ -200,6 +312,13 @@ class PgConnection:
         while (notify := self._pgconn.notifies()) is not None:
             heard.append(notify.extra)
         return heard
+
+
+def _rows(statement: PgStatement, result: pq.abc.PGresult) -> Table:
+    """Return the rows of a statement, without the columns that are optional and NULL."""
+    if (optional := statement.optional) and result.get_value(0, optional) is None:
+        return [tuple([result.get_value(0, column) for column in range(optional)])]
+    return _table(result)
 
 
 def _table(result: pq.abc.PGresult) -> Table:

@@ -1,6 +1,7 @@
 """The tables of Tenure in a PostgreSQL database: each operation is one call of a function there."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from tenure.contracts import forms
 from tenure.contracts.cells import Cell
@@ -8,6 +9,7 @@ from tenure.contracts.deadlines import MICROS
 from tenure.contracts.messages import AcquireRequest, NotGranted, Queued, RenewRequest, WithdrawRequest
 from tenure.contracts.runtime import Runtime
 from tenure.errors import StoreError, UsageError
+from tenure.outcome import Outcome
 from tenure.stores import table_codec
 from tenure.stores.postgresql.channel import PgChannel
 from tenure.stores.postgresql.connection import Params, PgStatement, Table
@@ -83,6 +85,23 @@ class PgDatabase(SqlTables[PgDeployment, PgLink]):
         """End the lease of a request in a plain row."""
         table = await self._run(self._do.release, (text(name), request_id.encode(), *self._rules), until)
         return None if table[0][0] == TRUE else self._snapshot(table, 1)
+
+    def send_release(self, name: str, request_id: str, told: Callable[[SqlSnapshot | Outcome | None], None]) -> bool:
+        """Send the statement of `release`, whose reply is taken later."""
+
+        def heard(table: Table | None) -> None:
+            found: SqlSnapshot | Outcome | None = None
+            with suppress(StoreError):  # whoever repeats the release hears of it
+                if table is not None:
+                    found = Outcome.RELEASED if table[0][0] == TRUE else self._snapshot(table, 1)
+            told(found)
+
+        params = (text(name), request_id.encode(), *self._rules)
+        return not self._tables_missing and self._link.send_owed(self._do.release, params, heard)
+
+    def collect_replies(self) -> None:
+        """Take the replies that have come."""
+        self._link.collect_owed()
 
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> frozenset[str]:
         """Renew the leases that last in rows that are plain, or plain but for waiters."""

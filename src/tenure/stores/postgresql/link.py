@@ -11,7 +11,7 @@ from psycopg.conninfo import make_conninfo
 from tenure.contracts.runtime import Runtime
 from tenure.doctor.postgresql import PostgresFacts
 from tenure.errors import StoreError, StoreUnavailable
-from tenure.stores.postgresql.connection import Params, PgConnection, PgStatement, Table, refusal
+from tenure.stores.postgresql.connection import Params, PgConnection, PgStatement, Table, Told, refusal
 from tenure.stores.postgresql.errors import PgServerError, cannot_connect, to_store_error
 from tenure.stores.postgresql.options import ADVISORY, PgDeployment
 from tenure.stores.sql.database import LOCKED_FOR
@@ -92,6 +92,44 @@ class PgLink(SqlLink[PgConnection, PgDeployment, PostgresFacts]):
         table = await self._carry_out(connection, connection.execute(statement, params), until)
         self.put_back(connection)
         return table
+
+    def send_owed(self, statement: PgStatement, params: Params, told: Told) -> bool:
+        """Send a statement on an idle connection, and have `told` get its rows later; False if none can send it now.
+
+        Another statement of this client may overtake it, on another connection. Raises OutcomeUnknown.
+        """
+        connection = None if self._closed else self._pool.take(self._runtime.now())
+        if connection is None:
+            return False
+        try:
+            sent = connection.send_owed(statement, params, told)
+        except SqlBroken as error:
+            self.lose(connection)
+            raise self.meaning(connection.place, error) from error
+        except BaseException:
+            self.discard(connection)
+            raise
+        self.put_back(connection)
+        return sent
+
+    def collect_owed(self) -> None:
+        """Take the replies to what was sent that have come on idle connections."""
+        for connection in list(self._pool.idle):
+            if not connection.owed:
+                continue
+            try:
+                self._pool.idle.remove(connection)
+            except ValueError:  # another thread has taken it meanwhile, and takes the replies
+                continue
+            try:
+                connection.collect()
+            except (SqlBroken, PgServerError):
+                self.lose(connection)
+            except BaseException:
+                self.discard(connection)
+                raise
+            else:
+                self.put_back(connection)
 
     async def run_script(self, text: str, until: float) -> None:
         """Run several statements in one transaction."""

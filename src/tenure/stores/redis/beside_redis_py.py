@@ -113,7 +113,13 @@ class RedisStoreBesideRedisPy(RedisStore):
         kept = release.request_id in self._given or outcome is not Outcome.RELEASED
         return outcome if kept else _outcome_of(code)
 
-    def send_release(self, release: ReleaseRequest, until: float, told: Callable[[Outcome | None], None]) -> bool:  # noqa: ARG002
+    def send_release(
+        self,
+        request: AcquireRequest,  # noqa: ARG002
+        release: ReleaseRequest,  # noqa: ARG002
+        until: float,  # noqa: ARG002
+        told: Callable[[Outcome | None], None],  # noqa: ARG002
+    ) -> bool:
         return False  # it takes more than one request
 
     async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:

@@ -177,7 +177,13 @@ class RedisStore:
         value = await self._runner.run_request(template, release.name, request_id, numbers, until)
         return codec.outcome_of(release, value)
 
-    def send_release(self, release: ReleaseRequest, until: float, told: Callable[[Outcome | None], None]) -> bool:
+    def send_release(
+        self,
+        request: AcquireRequest,  # noqa: ARG002
+        release: ReleaseRequest,
+        until: float,
+        told: Callable[[Outcome | None], None],
+    ) -> bool:
         address = self._servers.topology.known
         link = None if address is None else self._links.get(address)  # in a Cluster, no server is known for all names
         if link is None:

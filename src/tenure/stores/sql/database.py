@@ -13,6 +13,7 @@ from typing import Protocol
 
 from tenure.contracts.cells import Cell
 from tenure.contracts.messages import AcquireRequest, NotGranted, Notification, Queued, RenewRequest, WithdrawRequest
+from tenure.outcome import Outcome
 from tenure.stores.sql.rows import SqlRow
 
 LOCKED_FOR = 1.0
@@ -89,6 +90,16 @@ class SqlDatabase(Protocol):
         A database that `queues` may hand the name over to the first waiter of the queue, if it is alive.
         """
         ...
+
+    def send_release(self, name: str, request_id: str, told: Callable[[SqlSnapshot | Outcome | None], None]) -> bool:
+        """Send the statement of `release`, and have `told` get its reply later, or None if there is none.
+
+        Return False if it cannot be sent now, and was not. See `SendsReleases` in contracts/store.py.
+        """
+        ...
+
+    def collect_replies(self) -> None:
+        """Take the replies to `send_release` that have come."""
 
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> frozenset[str]:
         """Renew the leases in plain rows that last; return the ids of their requests.

@@ -136,6 +136,29 @@ class SqlStore(TabledStore):
         await self._rows.go_on(until)
         return outcome
 
+    def send_release(
+        self,
+        request: AcquireRequest,
+        release: ReleaseRequest,
+        until: float,  # noqa: ARG002
+        told: Callable[[Outcome | None], None],
+    ) -> bool:
+        """Send the release of a lock by one statement, unless a step would have to follow for certain."""
+        if release.unsure or release.keep or not is_plain_request(request) or self._rows.is_due():
+            return False
+
+        def heard(found: SqlSnapshot | Outcome | None) -> None:
+            if isinstance(found, SqlSnapshot):  # nothing was done: if a step would release the lease, one has to
+                outcome = _run(found, lambda steps: steps.on(release.name).release(release), queues=False)[0]
+                found = None if outcome is Outcome.RELEASED else outcome
+            told(found)
+
+        return self._database.send_release(release.name, release.request_id, heard)
+
+    def collect_replies(self) -> None:
+        """Take the replies that have come."""
+        self._database.collect_replies()
+
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
         """Renew all leases in plain rows by one statement, and take a step for each of the others."""
         renewed = await self._database.renew(renewals, until)
@@ -234,11 +257,15 @@ class _Sweep:
         self._after = ""
         self._at = at
 
+    def is_due(self) -> bool:
+        """Return whether `go_on` has something to do."""
+        return self._runtime.now() >= self._at
+
     async def go_on(self, until: float) -> None:
         """Now and then, delete some of them. What fails is tried again later."""
-        now = self._runtime.now()
-        if now < self._at:
+        if not self.is_due():
             return
+        now = self._runtime.now()
         self._at = now + SWEEP_EVERY
         with suppress(StoreError):
             self._after = await self._sweep(self._after, until)

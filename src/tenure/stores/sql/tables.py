@@ -10,7 +10,9 @@ from tenure.contracts.deadlines import micros
 from tenure.contracts.messages import Notification
 from tenure.contracts.runtime import Runtime
 from tenure.errors import StoreError, StoreUnavailable, UsageError
+from tenure.outcome import Outcome
 from tenure.runtimes.single import SingleFlight
+from tenure.stores.sql.database import SqlSnapshot
 from tenure.stores.sql.deployment import OFF, SqlDeployment
 from tenure.stores.sql.errors import SqlServerError
 from tenure.stores.sql.link import SqlLink
@@ -85,6 +87,18 @@ class SqlTables(ABC, Generic[D, L]):
         """In a forked child: drop what was inherited."""
         self._channel.abandon()
         self._link.abandon()
+
+    def send_release(
+        self,
+        name: str,  # noqa: ARG002
+        request_id: str,  # noqa: ARG002
+        told: Callable[[SqlSnapshot | Outcome | None], None],  # noqa: ARG002
+    ) -> bool:
+        """Return False: each reply has to be read before the next statement is sent."""
+        return False
+
+    def collect_replies(self) -> None:
+        """Do nothing: no reply is owed."""
 
     @abstractmethod
     async def _query(self, statement: Any, until: float) -> Sequence[Sequence[Any]]:  # noqa: ANN401 - the database's

@@ -1,0 +1,337 @@
+"""With `wait_for_release=False` the end of a `with` waits for no reply, and loses nothing by that."""
+
+import gc
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tenure import AsyncClient, Client, EventKind, LockEvent, Outcome, TenureError
+from tenure.core.release import Releases
+from tenure.core.session import Session
+from tenure.stores.postgresql.connection import PgConnection
+from tenure.stores.postgresql.database import PgDatabase
+from tenure.stores.postgresql.link import PgLink
+from tenure.stores.redis.links.sockets import RedisConnection
+from tenure.stores.sql.store import SqlStore
+from tenure_testing.conformance.kit import Kit
+from tests.faults.scenes import API_FORMS, client_at, play
+from tests.hazards.helpers import eventually
+from tests.hazards.interrupting import before_the_release, sweep
+from tests.planting import planted
+from tests.servers import PostgresServer, Proxy, RedisServer
+
+TTL = 30.0
+"""Far longer than a test: a name that is free was released."""
+
+QUICK: dict[str, Any] = {"ttl": TTL, "wait_for_release": False, "operation_timeout": TTL / 3}
+"""The client under test, which waits long for a reply."""
+
+HURRIED = {**QUICK, "operation_timeout": 0.5}
+"""One that soon repeats what was not answered."""
+
+WITHIN = TTL / 2
+"""How long to wait for what must happen, in seconds: only a failure uses it up."""
+
+
+class RedisPlace:
+    """A Redis server."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self.server = server
+        self.url = server.url
+
+    def forget(self, space: str) -> None:
+        """Have the server forget who holds a name, without a word to the client."""
+        with self.server.connect() as wire:
+            keys: Any = wire.command("KEYS", f"*{space}:name*")
+            wire.command("DEL", *keys)
+
+
+class PostgresPlace:
+    """A PostgreSQL server."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.server = server
+        self.url = server.url
+
+    def forget(self, space: str) -> None:
+        """Have the server forget who holds a name, without a word to the client."""
+        self.server.execute("DELETE FROM tenure_names WHERE name = %s", f"{space}:name")
+
+
+Place = RedisPlace | PostgresPlace
+
+KINDS: dict[str, type[RedisPlace] | type[PostgresPlace]] = {"redis": RedisPlace, "postgres": PostgresPlace}
+
+
+@pytest.fixture(params=KINDS)
+def place(request: pytest.FixtureRequest) -> Place:
+    """Return a server."""
+    made: Place = KINDS[request.param](request.getfixturevalue(f"{request.param}_server"))
+    return made
+
+
+@pytest.fixture
+def proxy(place: Place) -> Iterator[Proxy]:
+    """Put a proxy in front of the server."""
+    with Proxy(place.server.address) as running:
+        yield running
+
+
+def url_of(place: Place, proxy: Proxy) -> str:
+    """Return the URL of a proxy."""
+    (host, port), (to_host, to_port) = place.server.address, proxy.address
+    return place.url.replace(f"{host}:{port}", f"{to_host}:{to_port}")
+
+
+async def quick_at(kit: Kit, url: str, told: list[LockEvent], **options: Any) -> AsyncClient:  # noqa: ANN401
+    """Return a client under test whose connection has carried a release before, as a database needs it."""
+    quick = client_at(kit, url, on_event=told.append, **options)
+    await (await quick.lock("warm").acquire()).release()
+    told.clear()
+    return quick
+
+
+async def until(kit: Kit, told: list[LockEvent], *causes: str) -> None:
+    """Wait for the events of the ends of leases."""
+    ends = [EventKind.RELEASED, EventKind.LOST]
+
+    async def all_told() -> bool:
+        return [each.cause for each in told if each.event in ends] == list(causes)
+
+    await kit.until(all_told, f"there are {causes}", WITHIN)
+
+
+async def holds_no_reply(kit: Kit, place: Place, proxy: Proxy) -> None:
+    """Leave the body and free the name while the reply is under way, and hear the outcome later."""
+    told: list[LockEvent] = []
+    quick, other = await quick_at(kit, url_of(place, proxy), told, **QUICK), client_at(kit, place.url)
+    lease = await quick.lock("name").acquire()
+    proxy.delay(down=0.2)
+    async with lease:
+        pass
+    assert not [each for each in told if each.event is EventKind.RELEASED], "the reply has not come"
+    await (await other.lock("name").acquire(timeout=WITHIN)).release()
+    assert await lease.release() is Outcome.RELEASED, "a call waits for the reply"
+    await until(kit, told, "released")
+
+
+async def is_repeated(kit: Kit, place: Place, proxy: Proxy) -> None:
+    """Repeat a release that was sent and never arrived in the background, without another request."""
+    told: list[LockEvent] = []
+    quick, other = await quick_at(kit, url_of(place, proxy), told, **HURRIED), client_at(kit, place.url)
+    lease = await quick.lock("name").acquire()
+    proxy.lose()
+    async with lease:
+        pass
+    await until(kit, told, "released")
+    assert proxy.counts.lost == 1
+    await (await other.lock("name").acquire(timeout=WITHIN)).release()
+
+
+async def is_repeated_at_once(kit: Kit, place: Place, proxy: Proxy) -> None:
+    """Do that as soon as the connection breaks, and not when the reply is overdue."""
+    told: list[LockEvent] = []
+    quick = await quick_at(kit, url_of(place, proxy), told, **QUICK)
+    lease = await quick.lock("name").acquire()
+    proxy.lose()
+    async with lease:
+        pass
+    await until(kit, told, "released")
+
+
+async def survives_a_lost_reply(kit: Kit, place: Place, proxy: Proxy) -> None:
+    """Ask again for a reply that never comes; the lease counts as released."""
+    told: list[LockEvent] = []
+    quick = await quick_at(kit, url_of(place, proxy), told, **HURRIED)
+    lease = await quick.lock("name").acquire()
+    proxy.swallow(cut=False)
+    async with lease:
+        pass
+    await until(kit, told, "released")
+    assert proxy.counts.swallowed == 1
+    assert await lease.release() is Outcome.RELEASED
+
+
+async def tells_of_a_loss(kit: Kit, place: Place, proxy: Proxy) -> None:
+    """Report a reply that the store did not have the lease any more."""
+    told: list[LockEvent] = []
+    quick = await quick_at(kit, url_of(place, proxy), told, **QUICK)
+    async with quick.lock("name") as lease:
+        place.forget(kit.space)
+    await until(kit, told, "refused")
+    assert lease.state == "lost"
+
+
+async def comes_before_the_next_request(kit: Kit, place: Place, proxy: Proxy) -> None:
+    """Get the name again with one request, each time."""
+    quick = client_at(kit, place.url, **QUICK)
+    for _ in range(50):
+        async with quick.lock("name", timeout=0):
+            pass
+    for _ in range(50):
+        async with quick.rwlock("book", timeout=0).write():
+            pass
+
+
+async def needs_more_than_was_sent(kit: Kit, place: Place, proxy: Proxy) -> None:
+    """Pass a waiter that is dead, for which one request is not enough in every store."""
+    told: list[LockEvent] = []
+    quick, other = await quick_at(kit, url_of(place, proxy), told, **QUICK), client_at(kit, place.url)
+    lease = await quick.lock("name").acquire()
+    dead = await kit.raw()
+    await dead.acquire(dead.request("name"))
+    await dead.close()
+    waiting = kit.start(other.lock("name").acquire)
+    await kit.waiters(other, "name", 2)
+    async with lease:
+        pass
+    await (await waiting.result(WITHIN)).release()
+    await until(kit, told, "released")
+
+
+async def is_awaited_by_close(kit: Kit, place: Place, proxy: Proxy) -> None:
+    """Leave no release behind when the client is closed."""
+    told: list[LockEvent] = []
+    quick, other = await quick_at(kit, url_of(place, proxy), told, **QUICK), client_at(kit, place.url)
+    for number in range(5):
+        lease = await quick.lock(f"name {number}").acquire()
+        proxy.delay(up=0.1, down=0.1)
+        async with lease:
+            pass
+        proxy.delay()
+    await quick.close()
+    await until(kit, told, *["released"] * 5)
+    assert await other.names() == []
+
+
+SCENES = (
+    holds_no_reply,
+    is_repeated,
+    is_repeated_at_once,
+    survives_a_lost_reply,
+    tells_of_a_loss,
+    comes_before_the_next_request,
+    needs_more_than_was_sent,
+    is_awaited_by_close,
+)
+
+
+@pytest.mark.parametrize("form", API_FORMS)
+@pytest.mark.parametrize("scene", SCENES)
+def test_a_release_that_nobody_waits_for(
+    scene: Any,  # noqa: ANN401
+    form: str,
+    place: Place,
+    proxy: Proxy,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It frees the name, is repeated until it is answered, and its outcome is told."""
+    play(form, place.url, lambda kit: scene(kit, place, proxy))
+    assert "ended by an error" not in caplog.text, "the renewer goes on"
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_an_interrupt_anywhere_leaves_no_name_held(place: Place) -> None:
+    """Whether it comes while the release is sent, or while its reply is taken for another request."""
+    with warnings.catch_warnings(), Client(place.url, **QUICK) as quick, Client(place.url) as other:
+        warnings.simplefilter("ignore", ResourceWarning)  # of sockets and leases at the place of the interrupt
+
+        def work(name: str) -> None:
+            with quick.lock(f"swept:{name}", ttl=TTL), quick.lock(f"swept:{name}'", ttl=TTL):
+                pass
+
+        work("warm")
+        places = list(sweep(lambda at: lambda: work(str(at)), stride=4))
+        assert len(places) > 40, "the sweep goes through acquisitions and releases"
+        held = {f"swept:{at}{which}" for at, where in places if before_the_release(where) for which in ("", "'")}
+        eventually(lambda: set(other.names("swept:*")) <= held, "all are free whose release has begun", WITHIN)
+        gc.collect()
+
+
+BUGS: dict[str, tuple[type, str, str, str, Any]] = {
+    "redis: a reply is taken for that to another request": (
+        RedisConnection,
+        "exchange",
+        "if self.owed:",
+        "if False:",
+        comes_before_the_next_request,
+    ),
+    "postgres: a reply is taken for that to another request": (
+        PgConnection,
+        "_execute_behind",
+        "yield from self._finish_owed()",
+        "pass",
+        comes_before_the_next_request,
+    ),
+    "postgres: a connection ends without a word": (
+        PgConnection,
+        "close",
+        "while self.owed:",
+        "while False:",
+        is_repeated_at_once,
+    ),
+    "postgres: what has to be a step is one statement": (
+        SqlStore,
+        "send_release",
+        "not is_plain_request(request)",
+        "False",
+        comes_before_the_next_request,
+    ),
+    "postgres: the lease counts as released though nothing was done": (
+        SqlStore,
+        "send_release",
+        "None if outcome is Outcome.RELEASED else outcome",
+        "outcome",
+        needs_more_than_was_sent,
+    ),
+    "postgres: what the reply tells of the lease is not looked at": (
+        PgDatabase,
+        "send_release",
+        "if table[0][0] == TRUE else self._snapshot(table, 1)",
+        "",
+        tells_of_a_loss,
+    ),
+    "postgres: nobody reads what comes on idle connections": (
+        PgLink,
+        "collect_owed",
+        "not connection.owed",
+        "True",
+        tells_of_a_loss,
+    ),
+    "what was not answered is not repeated": (
+        Releases,
+        "_told",
+        "outcome is None:",
+        "outcome is None and lease.dropped:",
+        is_repeated,
+    ),
+    "nobody looks whether a reply comes": (Releases, "collect", "until <= now or", "", survives_a_lost_reply),
+    "only other requests take the replies": (
+        Releases,
+        "collect",
+        "self._sending.collect_replies()",
+        "pass",
+        tells_of_a_loss,
+    ),
+    "a close does not wait": (Session, "_close", "await self.releases.end(until)", "pass", is_awaited_by_close),
+    "an outcome is assumed": (Releases, "_told", "self._settle(lease, outcome)", "pass", tells_of_a_loss),
+}
+"""Of all stores, or of the one that begins the name."""
+
+
+def concerned(bug: str) -> list[str]:
+    """Return the stores in which a bug is planted."""
+    return [kind for kind in KINDS if bug.startswith(f"{kind}:")] or [*KINDS]
+
+
+@pytest.mark.parametrize(("bug", "place"), [(bug, kind) for bug in BUGS for kind in concerned(bug)], indirect=["place"])
+def test_a_planted_bug_is_found(bug: str, place: Place, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each by its scene, in threads."""
+    owner, method, right, wrong, scene = BUGS[bug]
+    monkeypatch.setattr(owner, method, planted(owner, method, right, wrong))
+    monkeypatch.setattr("tests.stores.test_releases_sent.WITHIN", 3.0)
+    with pytest.raises((AssertionError, LookupError, TypeError, TenureError)):
+        play(API_FORMS[0], place.url, lambda kit: scene(kit, place, proxy))
