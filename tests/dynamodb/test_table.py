@@ -169,6 +169,17 @@ def lost_for_good(world: World, make: Make) -> None:
     assert rows.read("lock.a", LONG).value == b"2"
 
 
+def silence(world: World, make: Make) -> None:
+    """End a call in its time though nobody answers, and go on when somebody does."""
+    rows = make(world.url_lossy)
+    assert rows.read("lock.a", LONG) == Row()
+    world.proxy.blackhole()
+    with pytest.raises((StoreUnavailable, TimeoutError)):
+        rows.read("lock.a", 0.2)
+    world.proxy.heal()
+    assert rows.read("lock.a", LONG) == Row()
+
+
 def told_nothing(world: World, make: Make) -> None:
     """After an error of the service itself look whether the write was done."""
     rows = make(world.url_noted)
@@ -194,6 +205,7 @@ SCENES = (
     lost_reply,
     lost_race,
     lost_for_good,
+    silence,
     told_nothing,
 )
 
