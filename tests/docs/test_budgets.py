@@ -15,7 +15,7 @@ SOURCE = ROOT / "src" / "tenure"
 CODE = [path for kind in ("py", "lua", "sql") for path in sorted(SOURCE.rglob(f"*.{kind}"))]
 
 BUDGETS = {
-    "lines": 61_150,  # with the stores of NATS, buckets, DynamoDB and folders, and releases that nobody waits for
+    "lines": 61_450,  # with the stores of NATS, buckets, DynamoDB and folders, and releases that nobody waits for
     "files": 374,  # the same
     "files under 40 lines": 30,
     "files over 400 lines": 22,  # links/sockets.py, with the replies that a connection owes

@@ -4,7 +4,7 @@ import http.client
 import json
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -89,8 +89,9 @@ class _Passing(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("content-type", "application/x-amz-json-1.0")
         self.send_header("content-length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
+        with suppress(BrokenPipeError, ConnectionResetError):  # a client whose time was up waits no longer
+            self.end_headers()
+            self.wfile.write(text)
 
     def _pass_on(self, where: tuple[str, int], body: str) -> tuple[int, bytes]:
         behind = http.client.HTTPConnection(*where, timeout=30)

@@ -5,6 +5,7 @@ import http.client
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -44,18 +45,18 @@ class _Passing(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         kept = {key: value for key, value in self.headers.items() if key.lower() not in server.removes}
         host, port = server.behind
-        behind = http.client.HTTPConnection(host, port, timeout=30)
-        behind.request(self.command, self.path, body, kept)
-        reply = behind.getresponse()
-        data = reply.read()
+        with closing(http.client.HTTPConnection(host, port, timeout=30)) as behind:
+            behind.request(self.command, self.path, body, kept)
+            reply = behind.getresponse()
+            data = reply.read()
         self.send_response(reply.status)
         for key, value in reply.getheaders():
             if key.lower() not in {"content-length", "transfer-encoding", "date", "server"}:
                 self.send_header(key, value)
         self.send_header("content-length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-        behind.close()
+        with suppress(BrokenPipeError, ConnectionResetError):  # a client whose time was up waits no longer
+            self.end_headers()
+            self.wfile.write(data)
 
     do_PUT = do_GET  # noqa: N815 - as the base calls it
 
