@@ -16,9 +16,6 @@ from tenure_testing.conformance import StoreConformance
 from tests.conformance.transport import TRANSPORT
 from tests.servers import MariaDbServer
 
-NOTIFIED = {"holder_is_notified_of_a_revocation_request_once", "adopter_hears_revocation_requests"}
-"""The checks of notifications, of which no client hears without a channel."""
-
 
 class TestUrl(StoreConformance):
     """`mysql://`."""
@@ -35,7 +32,7 @@ class TestFactory(StoreConformance):
     """Connections that the user makes, each of which takes one statement at a time."""
 
     capabilities = capabilities_of(MySqlDeployment([]))
-    checks = tuple(check for check in TRANSPORT if check.name not in NOTIFIED)
+    checks = tuple(check for check in TRANSPORT if not check.notified)
 
     @pytest.fixture
     def source(self, mariadb_server: MariaDbServer) -> StoreSource:

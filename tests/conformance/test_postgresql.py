@@ -17,10 +17,6 @@ from tests.servers import Certificates, PgBouncer, PostgresServer
 CAPABILITIES = capabilities_of(deployment_of(urlsplit("postgresql://localhost")))
 
 
-NOTIFIED = {"holder_is_notified_of_a_revocation_request_once", "adopter_hears_revocation_requests"}
-"""The checks of notifications, of which no client hears without a channel."""
-
-
 class OtherWay(StoreConformance):
     """The checks for another connection to a server, with the default rules."""
 
@@ -42,7 +38,7 @@ class TestServer(StoreConformance):
 class TestPooler(OtherWay):
     """A PgBouncer that gives each transaction one of two connections. No client can be notified through it."""
 
-    checks = tuple(check for check in TRANSPORT if check.name not in NOTIFIED)
+    checks = tuple(check for check in TRANSPORT if not check.notified)
 
     @pytest.fixture
     def source(self, pgbouncer: PgBouncer) -> StoreSource:

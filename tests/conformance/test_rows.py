@@ -8,15 +8,12 @@ from tenure.stores.rows.store import CAPABILITIES
 from tenure_testing.conformance import CHECKS, StoreConformance
 from tests.rows.tables import AsyncDictTable, DictTable, Rows, WatchedDictTable
 
-NOTIFIED = {"holder_is_notified_of_a_revocation_request_once", "adopter_hears_revocation_requests"}
-"""The checks of notifications, of which no client hears whose table tells of no changes."""
-
 
 class TestPolled(StoreConformance):
     """A table that tells of no changes, and is written for threads alone."""
 
     capabilities = CAPABILITIES
-    checks = tuple(check for check in CHECKS if check.name not in NOTIFIED)
+    checks = tuple(check for check in CHECKS if not check.notified)
 
     @pytest.fixture
     def source(self) -> StoreSource:

@@ -42,6 +42,8 @@ class Check:
     """Whether only stores in which a waiter may be passed for a time give the guarantee."""
     hands_over: bool = False
     """Whether only stores that hand leases over give the guarantee."""
+    notified: bool = False
+    """Whether only stores whose clients hear of changes at once give the guarantee."""
 
     def applies_to(self, capabilities: Capabilities, form: str) -> bool:
         """Tell whether a store with these capabilities must give this guarantee."""
@@ -75,12 +77,13 @@ def check(
     cells: bool = False,
     barging: bool = False,
     hands_over: bool = False,
+    notified: bool = False,
 ) -> Callable[[Body], Check]:
     """Turn a function into a check; its docstring is the guarantee."""
 
     def make(body: Body) -> Check:
         guarantee = (body.__doc__ or "").strip()
-        needs = (queue, weights, multi_acquire, tokens, records, cells, barging, hands_over)
+        needs = (queue, weights, multi_acquire, tokens, records, cells, barging, hands_over, notified)
         return Check(body.__name__, guarantee, body, forms, exercises, *needs)
 
     return make

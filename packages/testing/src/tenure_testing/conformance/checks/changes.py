@@ -265,7 +265,7 @@ async def kept_number_replaces_an_older_one(kit: Kit) -> None:
 # -- revocation requests -----------------------------------------------------------------------------------------
 
 
-@check(exercises="store", records=True)
+@check(exercises="store", records=True, notified=True)
 async def holder_is_notified_of_a_revocation_request_once(kit: Kit) -> None:
     """A revocation request names the holder, notifies it once, and ends no lease; a later lease is not notified."""
     here, judge = kit.client(owner="holder"), kit.client()

@@ -204,7 +204,7 @@ async def adopted_lease_is_detached_again(kit: Kit) -> None:
     expect((await there.inspect("name")).holders[0].reason == "why else", "the store shows the last reason")
 
 
-@check(exercises="store", hands_over=True)
+@check(exercises="store", hands_over=True, notified=True)
 async def adopter_hears_revocation_requests(kit: Kit) -> None:
     """A revocation request, and a revocation by force, reach the client that has adopted the lease."""
     here, there = kit.client(), kit.client()
