@@ -64,6 +64,11 @@ class Checker:
         if engaged and request_id not in self._withdrawing:
             self.broken(Invariant.CLEAN, f"{request_id} ended without a lease, and was not withdrawn")
 
+    def released(self, name: str, request_id: str) -> None:
+        """Check, where the store forgets nothing, that a lease has ended there that the client was told is released."""
+        if self.healthy and self.node is not None and self.node.state(name).find_holder(request_id) is not None:
+            self.broken(Invariant.CLEAN, f"the release of {request_id} was not carried out, though it was told to be")
+
     def crashed(self, process: Process) -> None:
         """Forget the leases of a process that has crashed."""
         self.clients.crashed(process)

@@ -25,7 +25,7 @@ from tenure.contracts.messages import (
     Withdrawn,
     WithdrawRequest,
 )
-from tenure.contracts.store import Store
+from tenure.contracts.store import SendsReleases, Store
 from tenure.errors import OutcomeUnknown, StoreUnavailable
 from tenure.outcome import Outcome
 
@@ -130,9 +130,40 @@ class FollowedStore:
         sent = self._clock()
         outcome = await self._store.release(release, until)
         self._say(f"{release.request_id} receives {outcome}")
+        if outcome is Outcome.RELEASED:
+            self._checker.released(release.name, release.request_id)
         if release.request_id in self._unanswered:
             self._checker.store.gone(release.request_id, sent)
         return outcome
+
+    def send_release(
+        self, request: AcquireRequest, release: ReleaseRequest, until: float, told: Callable[[Outcome | None], None]
+    ) -> bool:
+        """Send a release whose reply comes later, if the store can."""
+        if not isinstance(self._store, SendsReleases):
+            return False
+        sent = self._clock()
+
+        def heard(outcome: Outcome | None) -> None:
+            self._say(f"{release.request_id} hears of its release: {outcome}")
+            if outcome is Outcome.RELEASED:
+                self._checker.released(release.name, release.request_id)
+            if outcome is not None and release.request_id in self._unanswered:
+                self._checker.store.gone(release.request_id, sent)
+            told(outcome)
+
+        if not self._store.send_release(request, release, until, heard):
+            return False
+        self._say(f"{release.request_id} sends the release of {release.name}, and does not wait")
+        self.released.add(release.request_id)
+        self._checker.store.letting_go(release.request_id)
+        self._link.happened["release sent"] += 1
+        return True
+
+    def collect_replies(self) -> None:
+        """Take the replies to the releases that were sent."""
+        if isinstance(self._store, SendsReleases):
+            self._store.collect_replies()
 
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
         """Renew leases, and record which renewals are refused."""

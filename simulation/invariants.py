@@ -24,7 +24,8 @@ PROMPT        A free name has no live waiter, and a waiter that was granted know
               milliseconds; where wake-ups may be lost, within two re-poll intervals.
 CLEAN         The request of an acquisition that ended without a lease was withdrawn. Once the withdrawal is
               acknowledged (or a release that knows of an unanswered request), nothing of the request appears again
-              for as long as the store remembers it: 30 s by its own clock.
+              for as long as the store remembers it: 30 s by its own clock. A release that was told to be carried out
+              was, where nothing goes wrong.
 JOB           Of a window (or key) of a job at most one run is done, no more runs begin than it has attempts, and none
               begins after one was done; it is said to be done only if a run was. An operator may let it run again, and
               pause it: then none begins. A run is given up only after its lock was lost.

@@ -1,6 +1,7 @@
 """The shipped SQL store of a simulated client: every operation of its database is a request to a server and a reply."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from simulation.checker import Checker
@@ -10,6 +11,7 @@ from simulation.sql.node import SqlNode
 from simulation.sql.server import SqlServer
 from tenure.contracts.messages import Notification, NotificationKind
 from tenure.errors import StoreError, StoreUnavailable
+from tenure.outcome import Outcome
 from tenure.runtimes.simulated import SimRuntime
 from tenure.stores.sql.database import SqlSnapshot, SqlWrite
 from tenure.stores.sql.store import SqlStore
@@ -18,6 +20,10 @@ T = TypeVar("T")
 
 RECONNECTS = 0.1
 """How long a client takes to listen again, in seconds."""
+
+
+ANSWERED_WITHIN = 2.0
+"""How long a client waits for the reply to a release that was sent, in seconds."""
 
 
 class SimulatedSqlDatabase(DirectSqlDatabase):
@@ -43,6 +49,19 @@ class SimulatedSqlDatabase(DirectSqlDatabase):
         """Stop listening."""
         self._closed = True
         await super().close()
+
+    def send_release(self, name: str, request_id: str, told: Callable[[SqlSnapshot | Outcome | None], None]) -> bool:
+        """Send the release beside the caller; `told` gets its reply."""
+
+        async def run() -> None:
+            found: SqlSnapshot | Outcome | None = None
+            with suppress(StoreError):
+                found = await self.release(name, request_id, self._runtime.now() + ANSWERED_WITHIN)
+                found = Outcome.RELEASED if found is None else found
+            told(found)
+
+        self._runtime.spawn(run, "release sent")
+        return True
 
     def vanish(self) -> None:
         """End the session that listens, as the death of the client does."""

@@ -8,6 +8,7 @@ from tenure.contracts.cells import Cell
 from tenure.contracts.deadlines import seconds
 from tenure.contracts.messages import AcquireRequest, NotGranted, Notification, Queued, RenewRequest, WithdrawRequest
 from tenure.contracts.store import Capabilities
+from tenure.outcome import Outcome
 from tenure.stores.sql.database import SqlSnapshot, SqlWrite
 from tenure.stores.tabled import RETENTION
 
@@ -57,6 +58,18 @@ class DirectSqlDatabase:
     async def release(self, name: str, request_id: str, until: float) -> SqlSnapshot | None:
         """End the lease of a request in a plain row, or hand it over."""
         return await self._call(lambda server: server.release(name, request_id, self._rules), until)
+
+    def send_release(
+        self,
+        name: str,  # noqa: ARG002
+        request_id: str,  # noqa: ARG002
+        told: Callable[[SqlSnapshot | Outcome | None], None],  # noqa: ARG002
+    ) -> bool:
+        """Return False: a request without a network is answered at once."""
+        return False
+
+    def collect_replies(self) -> None:
+        """Do nothing: no reply is owed."""
 
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> frozenset[str]:
         """Renew the leases in plain rows that last."""

@@ -12,12 +12,13 @@ from typing import Any
 from simulation import Faults, Plan
 from simulation.sql import node, server
 from tenure.contracts.messages import Queued
+from tenure.core.lease import CoreLease
 from tenure.stores.sql import store
 from tenure.stores.sql.database import SqlWrite
 from tenure.stores.sql.rows import SqlRow, row_of, state_of
 from tenure.stores.sql.store import SqlStore
-from tests.planting import module_with
-from tests.simulated.mutants import Mutant, Patch, replaced
+from tests.planting import module_with, planted
+from tests.simulated.mutants import Mutant, Patch, both, replaced
 
 
 def rewritten(*changes: tuple[str, str]) -> Callable[[], Patch]:
@@ -148,7 +149,25 @@ def module(name: str, wrapper: Callable[..., Any]) -> Callable[[], Patch]:
     return replaced(store, name, function)
 
 
+def sent(right: str, wrong: str) -> Callable[[], Patch]:
+    """Return a way to send all releases without a wait, by a method with a change."""
+    return both(
+        replaced(CoreLease, "awaited", False),
+        replaced(SqlStore, "send_release", planted(SqlStore, "send_release", right, wrong)),
+    )
+
+
 SQL_MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "a release that was sent counts, though nothing was done",
+        sent("found = None if outcome is Outcome.RELEASED else outcome", "found = Outcome.RELEASED"),
+        ("sql_calm",),
+    ),
+    Mutant(
+        "what a step would say of a release that was sent counts, though it is not written",
+        sent("None if outcome is Outcome.RELEASED else outcome", "outcome"),
+        ("sql_calm",),
+    ),
     Mutant("a step counts whether it was written or not", replaced(SqlStore, "_take", believe), ("sql_wire",), crowd),
     Mutant("a step is taken later than its rows were read", module("_run", later), ("sql_wire",), pause),
     Mutant("a step is taken before its rows were read", module("_run", earlier), ("sql_wire",)),

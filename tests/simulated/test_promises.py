@@ -129,13 +129,26 @@ def test_promises_are_kept_in_long_queues(scenario: str, monkeypatch: pytest.Mon
     assert sum(report.grants for report in reports) > 5 * SEEDS
 
 
-@pytest.mark.parametrize("scenario", each(["redis_calm", "redis_wire", "redis_strict", "redis_replicas"]))
+SENT = [
+    "redis_calm",
+    "redis_wire",
+    "redis_strict",
+    "redis_replicas",
+    "sql_calm",
+    "sql_wire",
+    "sql_force",
+    "sql_failover",
+]
+
+
+@pytest.mark.parametrize("scenario", each(SENT))
 def test_promises_are_kept_without_waiting_for_releases(scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same, where every release is sent and its reply taken later, as at the end of a quick `with`."""
     monkeypatch.setattr(CoreLease, "awaited", False)
     reports = [simulate(Plan.draw(BY_NAME[scenario], seed)) for seed in range(SEEDS)]
     assert [(seed, report.broken()) for seed, report in enumerate(reports) if report.broken()] == []
     assert sum(report.grants for report in reports) > 5 * SEEDS
+    assert sum(report.happened["release sent"] for report in reports) > SEEDS
 
 
 @pytest.mark.parametrize("scenario", each(NEVER_PROMISED))
