@@ -18,7 +18,7 @@ from tenure.contracts.handles import check_reason
 from tenure.contracts.owner_metadata import read_metadata
 from tenure.contracts.runtime import Runtime
 from tenure.core.handover import detach
-from tenure.core.lease import FORKED, OVER, CoreLease, LeaseState
+from tenure.core.lease import FORKED, GIVEN_UP, OVER, CoreLease, LeaseState
 from tenure.core.session import Session
 from tenure.entering import Enterable, EnteredByAsyncWith, EnteredByWith, Site, site
 from tenure.errors import ForkedLeaseError, LeaseLost, UsageError
@@ -240,6 +240,11 @@ class LeaseBase(NotCopied):
             source=self,
         )
 
+    def _refuse_given_up(self) -> None:
+        """Raise LeaseLost if the lease was released or detached: the body of a `with` would run without it."""
+        if self._core.current in GIVEN_UP:
+            raise self._core.loss()
+
     def _raise_if_lost(self, outcome: Outcome, error: BaseException | None) -> None:
         """Raise the error of a loss on exit, without masking the body's own error."""
         if not outcome.kept or self._core.lost_because:
@@ -411,6 +416,8 @@ class Lease(EnteredByWith, LeaseBase):
         self._core.body = where, weakref.ref(self)
 
     def __enter__(self) -> Self:
+        """Enter a body at whose end the lease is released. Raises LeaseLost if it was released or detached before."""
+        self._refuse_given_up()
         self._enter_at(site(1))
         return self
 
@@ -516,7 +523,8 @@ class AsyncLease(EnteredByAsyncWith, LeaseBase):
         core.when_lost(lambda _reason: guard.fire())
 
     async def __aenter__(self) -> Self:
-        """Enter a body that is cancelled if the lease is lost."""
+        """Enter a body that is cancelled if the lease is lost. Raises LeaseLost if it was released or detached."""
+        self._refuse_given_up()
         self._enter_at(site(1))
         return self
 

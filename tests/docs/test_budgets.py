@@ -5,6 +5,7 @@ lowered: a bound far above what there is stops nobody.
 """
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -36,12 +37,13 @@ def methods(path: Path) -> list[int]:
     return [sum(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in node.body) for node in classes]
 
 
+@cache  # when a test asks: not in each process that collects them
 def weigh() -> dict[str, list[str]]:
     """Return what each budget counts."""
     sizes = {path: lines(path) for path in CODE}
     large = [f"{p.name}: {n}" for p in CODE if p.suffix == ".py" for n in methods(p) if n > 25]
     return {
-        "lines": 61_500,  # with NATS, buckets, DynamoDB, folders, and releases that nobody waits for, in two stores
+        "lines": [""] * sum(sizes.values()),
         "files": [""] * len(CODE),
         "files under 40 lines": [str(path) for path in CODE if sizes[path] < 40 and path.name != "__init__.py"],
         "files over 400 lines": [f"{path}: {sizes[path]}" for path in CODE if sizes[path] > 400],
@@ -50,13 +52,10 @@ def weigh() -> dict[str, list[str]]:
     }
 
 
-WEIGHTS = weigh()
-
-
 @pytest.mark.parametrize("what", BUDGETS)
 def test_weight_is_within_its_budget(what: str) -> None:
     """The bound is close to what there is."""
-    counted, budget = WEIGHTS[what], BUDGETS[what]
+    counted, budget = weigh()[what], BUDGETS[what]
     assert len(counted) <= budget, f"{len(counted)} {what}: {counted[:100] if counted[0] else ''}"
     if what != "lines of ARCHITECTURE.md":
         assert len(counted) >= min(budget * (1 - SLACK), budget - 2), f"lower the budget: {len(counted)} {what}"

@@ -4,13 +4,18 @@ import asyncio
 import gc
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tenure import AsyncClient, AsyncLease, Client, Lease, LeaseLost, Outcome, UsageError
+from tenure.lease import LeaseBase
+from tenure.primitives.multilock import AsyncMultiLease, MultiLease
 from tenure.stores.memory import MemoryTable, memory_source
 from tests.hazards.helpers import TEST_TIMEOUT, disturbed, eventually, soon
+from tests.planting import planted
 
 
 def test_two_threads_that_release_one_lease_get_one_answer() -> None:
@@ -133,6 +138,86 @@ def test_a_lost_lease_that_is_entered_cancels_nothing_after_the_block() -> None:
             await asyncio.sleep(0.02)
 
     asyncio.run(main())
+
+
+KINDS: dict[str, Callable[[Any], Any]] = {
+    "lock": lambda client: client.lock("name", timeout=TEST_TIMEOUT),
+    "semaphore": lambda client: client.semaphore("name", 2, timeout=TEST_TIMEOUT),
+    "multilock": lambda client: client.multilock(["name", "other"], timeout=TEST_TIMEOUT),
+}
+
+
+def enter_again(kind: str) -> None:
+    """Enter a lease for threads that was released; the body must not run."""
+    with Client(store=memory_source(MemoryTable())) as client:
+        lease = KINDS[kind](client).acquire()
+        with lease:
+            pass
+        with pytest.raises(LeaseLost, match="was released: acquire a new one"), lease:
+            pytest.fail("the body ran without the lock")
+
+
+def enter_again_in_asyncio(kind: str) -> None:
+    """Enter a lease for asyncio that was released; the body must not run."""
+
+    async def main() -> None:
+        async with AsyncClient(store=memory_source(MemoryTable())) as client:
+            lease = await KINDS[kind](client).acquire()
+            async with lease:
+                pass
+            with pytest.raises(LeaseLost, match="was released: acquire a new one"):
+                async with lease:
+                    pytest.fail("the body ran without the lock")
+
+    asyncio.run(main())
+
+
+def enter_detached(_kind: str = "lock") -> None:
+    """Enter a lease that was detached; the body must not run."""
+    with Client(store=memory_source(MemoryTable())) as client:
+        lease = client.lock("name", ttl=30).acquire()
+        lease.detach()
+        with pytest.raises(LeaseLost, match="was detached"), lease:
+            pytest.fail("the body ran without the lock")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("enter", [enter_again, enter_again_in_asyncio])
+def test_a_released_lease_is_not_entered_again(enter: Callable[[str], None], kind: str) -> None:
+    """A `with` of a lease that was released raises LeaseLost, and its body never runs without the lock."""
+    enter(kind)
+
+
+def test_a_detached_lease_is_not_entered() -> None:
+    """A `with` of a lease that was detached raises LeaseLost: whoever adopts the lease holds the name."""
+    enter_detached()
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "right", "wrong", "kind", "enter"),
+    [
+        (LeaseBase, "_refuse_given_up", "current in GIVEN_UP", "lost_because", "lock", enter_again),
+        (LeaseBase, "_refuse_given_up", "current in GIVEN_UP", "current is GIVEN_UP[0]", "lock", enter_detached),
+        (Lease, "__enter__", "self._refuse_given_up()", "pass", "lock", enter_again),
+        (AsyncLease, "__aenter__", "self._refuse_given_up()", "pass", "lock", enter_again_in_asyncio),
+        (MultiLease, "_refuse_given_up", "state() in GIVEN_UP", "is_lost()", "multilock", enter_again),
+        (MultiLease, "__enter__", "self._refuse_given_up()", "pass", "multilock", enter_again),
+        (AsyncMultiLease, "__aenter__", "self._refuse_given_up()", "pass", "multilock", enter_again_in_asyncio),
+    ],
+)
+def test_a_planted_bug_lets_a_lease_that_was_given_up_be_entered(  # noqa: PLR0917 - one planted bug
+    owner: type,
+    method: str,
+    right: str,
+    wrong: str,
+    kind: str,
+    enter: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each check at the entry of a lease is needed."""
+    monkeypatch.setattr(owner, method, planted(owner, method, right, wrong))
+    with pytest.raises(pytest.fail.Exception, match="ran without the lock"):
+        enter(kind)
 
 
 def test_a_worker_thread_may_check_the_lease_of_a_task() -> None:

@@ -71,6 +71,7 @@ class LeaseState(StrEnum):
 
 HELD, AT_RISK, LOST, RELEASED, DETACHED = LeaseState  # shorter and faster than an attribute look-up
 OVER = (LOST, RELEASED, DETACHED)
+GIVEN_UP = (RELEASED, DETACHED)
 
 
 class LeaseEvent(StrEnum):

@@ -17,7 +17,7 @@ from typing import Any, Never, ParamSpec, Self, TypeVar
 from tenure.callables import awaitable, finished, refuse_async, refuse_async_callback, refuse_sync
 from tenure.contracts.deadlines import NEVER, micros, seconds
 from tenure.contracts.limits import check_name
-from tenure.core.lease import FORKED, CoreLease, LeaseState
+from tenure.core.lease import FORKED, GIVEN_UP, CoreLease, LeaseState
 from tenure.core.multi_acquire import LeaseGroup, Missed, acquire_all
 from tenure.core.session import Session
 from tenure.core.spec import LockSpec
@@ -124,6 +124,11 @@ class _MultiLeaseBase(NotCopied):
     def _is_forked(self) -> bool:
         return self._group.leases[0].lost_because == FORKED
 
+    def _refuse_given_up(self) -> None:
+        """Raise LeaseLost if the names were released: the body of a `with` would run without them."""
+        if self._group.state() in GIVEN_UP:
+            raise self._group.loss()
+
     def _raise_if_lost(self, outcome: Outcome, error: BaseException | None) -> None:
         """Raise the error of a loss on exit, without masking the body's own error."""
         if not outcome.kept or self._group.is_lost():
@@ -190,6 +195,8 @@ class MultiLease(EnteredByWith, _MultiLeaseBase):
         self._group.enter_at(where, self)
 
     def __enter__(self) -> Self:
+        """Enter a body at whose end all names are released. Raises LeaseLost if they were released before."""
+        self._refuse_given_up()
         self._enter_at(site(1))
         return self
 
@@ -243,7 +250,8 @@ class AsyncMultiLease(EnteredByAsyncWith, _MultiLeaseBase):
         self._group.when_lost(lambda _error: guard.fire())
 
     async def __aenter__(self) -> Self:
-        """Enter a body that is cancelled if a name is lost."""
+        """Enter a body that is cancelled if a name is lost. Raises LeaseLost if the names were released before."""
+        self._refuse_given_up()
         self._enter_at(site(1))
         return self
 
