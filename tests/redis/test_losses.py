@@ -23,7 +23,7 @@ def take_password(server: RedisServer) -> None:
 TROUBLES: dict[str, tuple[Callable[[RedisServer], object], str]] = {
     "gone": (lambda server: server.kill(), "refused|closed"),
     "read-only": (lambda server: server.command("REPLICAOF", "127.0.0.1", "1"), "is a replica.*READONLY|MASTERDOWN"),
-    "password": (take_password, "refused the credentials"),
+    "password": (take_password, "requires a password"),
 }
 
 

@@ -47,7 +47,7 @@ def test_what_may_pass_is_unavailable(error: Exception, reason: str) -> None:
     ("error", "advice"),
     [
         (from_redis.AuthenticationError("invalid username-password pair or user is disabled."), "the password"),
-        (ReplyError("NOAUTH Authentication required."), "the password"),
+        (ReplyError("NOAUTH Authentication required."), "requires a password; give one"),
         (ReplyError("WRONGPASS invalid username-password pair"), "the password"),
         (from_redis.NoPermissionError("this user has no permissions to run the 'select' command"), "its ACL"),
         (from_redis.ResponseError("DB index is out of range"), "options of the URL"),

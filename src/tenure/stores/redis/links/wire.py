@@ -229,7 +229,9 @@ _DISTRUST = "its certificate is not trusted; check ssl_ca_certs and the host nam
 
 def _refused(error: Exception) -> str:
     """Return the reason for which a server refuses this client, or "" if a later try may help."""
-    if isinstance(error, _REFUSED) or _code(error) in {"NOAUTH", "WRONGPASS"}:
+    if _code(error) == "NOAUTH":
+        return "it requires a password; give one in the URL"
+    if isinstance(error, _REFUSED) or _code(error) == "WRONGPASS":
         return "it refused the credentials; check the user and the password"
     if isinstance(error, from_redis.NoPermissionError) or _code(error) == "NOPERM":
         return "this user lacks a permission that connecting needs; check its ACL"
