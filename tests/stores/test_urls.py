@@ -20,6 +20,13 @@ def test_a_url_with_one_slash_is_refused(scheme: str) -> None:
         assert "s3cr3t" not in str(caught.value)
 
 
+@pytest.mark.parametrize("right", ["s3://bucket", "gs://bucket", "az://container", "dynamodb://table"])
+def test_a_url_with_one_slash_learns_what_stands_there(right: str) -> None:
+    """The URL of a bucket or a table names no host, and neither does the advice."""
+    with pytest.raises(UsageError, match=f"two slashes after its scheme, as {right}"):
+        Client(right.replace("//", "/"))
+
+
 def test_a_connection_or_a_session_of_sqlalchemy_is_no_store() -> None:
     """Its engine is one, and both are told where it is."""
     engine = create_engine("sqlite://")

@@ -79,7 +79,8 @@ def store_source(url: object = None) -> StoreSource:
         raise UsageError(f"{NO_SCHEME}.")
     make = SCHEMES.get(parts.scheme)
     if make in SERVED and not str(url).partition(":")[2].startswith("//"):
-        raise UsageError(f"a URL of a server has two slashes after its scheme, as {parts.scheme}://host.")
+        begins = f"{parts.scheme}://{OTHER_THAN_HOSTS.get(parts.scheme, 'host')}"
+        raise UsageError(f"the URL of a store on servers has two slashes after its scheme, as {begins}.")
     if make is None:
         raise UsageError(f"no store has the scheme {parts.scheme!r}; {_known_like(parts)}")
     plain, ttl = _without_ttl(parts)
@@ -301,3 +302,6 @@ SCHEMES: dict[str, Callable[[SplitResult], StoreSource]] = {
 
 SERVED = frozenset(SCHEMES.values()) - {sqlite_url_source, folder_url_source, memory_url_source}
 """The makers of stores whose URLs have a host or a path after two slashes."""
+
+OTHER_THAN_HOSTS = {"s3": "bucket", "gs": "bucket", "az": "container", "dynamodb": "table"}
+"""What stands after the two slashes where that is no host."""
