@@ -244,6 +244,7 @@ def test_names_that_may_have_been_meant() -> None:
     assert "zebra" not in near_names("shop:order", "shop", used)
     found = explain(view(1), ABLE, NEWCOMER, Around("shop", near=("order", "shop:orders")))
     assert [step.command for step in found.next][:2] == ["tenure why order", "tenure why --namespace shop orders"]
+    assert found.next[0].what == "tells of a name that is in use: did you mean that?"
 
 
 # -- a wait that timed out ---------------------------------------------------------------------------------------

@@ -349,7 +349,7 @@ def _next(scene: _Scene, cause: Cause) -> Iterator[NextStep]:
         yield NextStep("tenure ls", "shows what the store still knows: set it up so that it evicts nothing")
     elif cause is Cause.FREE and not view.holders:
         for full in around.near:
-            yield NextStep(_why(full, around), "is in use")
+            yield NextStep(_why(full, around), "tells of a name that is in use: did you mean that?")
         yield NextStep("tenure ls", "lists all names in use")
     else:
         yield from _with_holders(scene, cause, named)
