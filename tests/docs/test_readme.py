@@ -175,6 +175,14 @@ def test_the_sql_of_the_fence_refuses_a_late_writer() -> None:
     database.close()
 
 
+def test_the_site_begins_as_the_readme() -> None:
+    """The first page of the site names the stores that the README names."""
+    index = (ROOT / "docs/index.md").read_text("utf-8")
+    begin = re.search(r"^Tenure gives .*?$\n\n", README, re.MULTILINE | re.DOTALL)
+    assert begin is not None
+    assert begin[0] in index
+
+
 def test_every_make_target_and_link_that_is_named_exists() -> None:
     """No command of the README and no link of a page leads nowhere."""
     makefile = (ROOT / "Makefile").read_text("utf-8")
