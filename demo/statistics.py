@@ -174,7 +174,7 @@ def _introduce(stage: Stage, truth: Tally, batches: int) -> None:
 
 def _account(findings: Findings) -> Account:
     wrong = wrong_counts(findings.truth, findings.locked_tally)
-    of = ("in truth", "no lock", "under lock")
+    of = ("in truth", "no lock", "with lock")
     return Account(
         findings.workers,
         [_tell_unlocked(findings), Chapter("2. Under the lock", [], findings.locked, tale=_tale(findings.locked))],

@@ -131,6 +131,7 @@ def test_it_runs_as_a_module(tmp_path: Path, log: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "Exact under the lock" in done.stdout
     assert "refuses its token" in done.stdout
+    assert "…" not in done.stdout, "a terminal of 80 columns shows the whole table"
     assert f"{tmp_path}/out\\nside" in done.stdout
     assert len(list(out.iterdir())) == 6
     assert done.stdout.splitlines()[-1] == f"The page with the timelines: {tmp_path}/out\\nside/demo.html"
