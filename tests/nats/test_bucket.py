@@ -21,6 +21,7 @@ from tenure_testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play
 from tests.planting import module_with
 from tests.servers import NatsCluster, NatsServer, Proxy
+from tests.servers.tls import Certificates
 
 LONG = 20.0
 Scene = Callable[[Bucket], Awaitable[None]]
@@ -378,3 +379,53 @@ def test_a_url_that_is_wrong_says_what_is_right(url: str, says: str) -> None:
     with pytest.raises(tenure.UsageError, match=says) as failure:
         tenure.Client(url)
     assert "secret" not in str(failure.value)
+
+
+def login_in_the_clear(make: Any = module) -> bytes:  # noqa: ANN401 - a module, maybe with a bug
+    """Connect with natss:// to a server that asks for no TLS; return what it was sent."""
+    heard: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"server_id":"a","version":"2.15.0","max_payload":1048576,"headers":true}\r\n')
+        heard.append(await reader.read(4096))
+        writer.close()
+
+    async def main() -> None:
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            bucket = make.Bucket(deployment_of(urlsplit(f"natss://locks:s3cr3t@127.0.0.1:{port}")))
+            with pytest.raises(tenure.StoreError) as failed:
+                await bucket.read("lock.a", LONG)
+            await bucket.close()
+        assert "s3cr3t" not in str(failed.value)
+        if not b"".join(heard):
+            assert f"{port} asks for no TLS" in str(failed.value)
+
+    asyncio.run(main())
+    return b"".join(heard)
+
+
+def test_no_login_is_sent_without_the_tls_that_the_url_asks_for() -> None:
+    """A server that asks for no TLS, or somebody before it who says so, is sent nothing."""
+    assert login_in_the_clear() == b""
+
+
+def test_a_planted_bug_that_sends_the_login_in_the_clear_is_found() -> None:
+    """The connection of nats-py itself sends the password."""
+    wrong = module_with(module, ("Connection() if where.tls is None else TlsConnection()", "Connection()"))
+    assert b"s3cr3t" in login_in_the_clear(wrong)
+
+
+def test_locks_over_tls(tmp_path: Path) -> None:
+    """With natss:// clients verify the server and take locks; without its certificate they take none."""
+    certificates = Certificates(tmp_path)
+    options = ("--tls", "--tlscert", str(certificates.certificate), "--tlskey", str(certificates.key))
+    with NatsServer(tmp_path / "server", options=options) as server:
+        url = server.url.replace("nats://", "natss://")
+        with (
+            tenure.Client(f"{url}?ssl_ca_certs={certificates.authority}") as client,
+            client.lock("a", timeout=LONG) as lease,
+        ):
+            lease.check()
+        with tenure.Client(url, retry_for=0) as client, pytest.raises(tenure.StoreError):
+            client.lock("a").acquire()

@@ -61,6 +61,23 @@ PING, PINGS = 5, 2
 """How often an idle connection is tried, in seconds, and how many tries may be unanswered."""
 
 
+class TlsConnection(Connection):
+    """A connection that logs in after a TLS handshake only.
+
+    Without it nats-py sends the login in the clear to a server, or to whoever stands before it, that asks for no TLS.
+    """
+
+    def _connect_command(self) -> bytes:
+        if not self._server_info.get("tls_required"):
+            server = self._current_server
+            where = f" at {server.uri.hostname}:{server.uri.port}" if server else ""
+            raise StoreError(
+                f"the NATS server{where} asks for no TLS, so nothing was sent to it: set up its TLS, or write nats:// "
+                "instead of natss:// if the network may read the login."
+            )
+        return super()._connect_command()
+
+
 class Bucket:
     """A bucket, over one connection, which is made again when it is lost. All calls are of one loop."""
 
@@ -209,7 +226,7 @@ class Bucket:
         share = OPENING / (len(addresses) + 1)
         options: dict[str, Any] = where.login if where.tls is None else {"tls": where.tls, **where.login}
         while True:
-            address, connection = addresses.pop(), Connection()
+            address, connection = addresses.pop(), Connection() if where.tls is None else TlsConnection()
             connecting = connection.connect(  # pyright: ignore[reportUnknownMemberType]
                 f"{'nats' if where.tls is None else 'tls'}://{address}",
                 error_cb=self._note,
