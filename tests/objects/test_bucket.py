@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from obstore import exceptions
 from obstore.store import MemoryStore
 
 import tenure
@@ -123,6 +124,38 @@ def test_wrong_urls_are_refused(url: str) -> None:
     with pytest.raises(UsageError) as failed:
         store_source(url)
     assert "a-secret" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("s3://bucket?endpoint=http://127.0.0.1:1&allow_http=true&", "it cannot be reached"),
+        ("s3://bucket?endpoint=http://127.0.0.1:1&", "add &allow_http=true"),
+    ],
+)
+def test_an_error_says_what_to_do(url: str, says: str) -> None:
+    """Nothing of the text of obstore is repeated, which may contain a signature."""
+    login = "region=us-east-1&access_key_id=any&secret_access_key=a-secret"
+    with tenure.Client(url + login, retry_for=0) as client, pytest.raises(StoreError) as caught:
+        client.lock("name").try_acquire()
+    assert says in str(caught.value)
+    assert "a-secret" not in str(caught.value)
+
+
+def test_an_account_that_is_missing_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once: it belongs to the URL, if it is not in the environment."""
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(UsageError, match=r"name the account as \?account_name="):
+        tenure.Client("az://container")
+
+
+@pytest.mark.parametrize("place", ["http://169.254.169.254/latest/api/token", "http://metadata.google.internal/token"])
+def test_credentials_that_are_missing_are_asked_for(place: str) -> None:
+    """Without any, obstore asks the cloud for those of the machine; what that answers would mislead."""
+    error = exceptions.GenericError(
+        f"Error performing PUT {place} - Server returned non-2xx status code: 403 Forbidden"
+    )
+    assert "no credentials were found" in table.cause_of(error)
 
 
 def test_a_forked_child_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

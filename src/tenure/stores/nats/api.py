@@ -61,6 +61,23 @@ def answer(reply: Msg) -> Api:
     return answer
 
 
+class TlsConnection(Connection):
+    """A connection that logs in after a TLS handshake only.
+
+    Without it nats-py sends the login in the clear to a server, or to whoever stands before it, that asks for no TLS.
+    """
+
+    def _connect_command(self) -> bytes:
+        if not self._server_info.get("tls_required"):
+            server = self._current_server
+            where = f" at {server.uri.hostname}:{server.uri.port}" if server else ""
+            raise StoreError(
+                f"the NATS server{where} asks for no TLS, so nothing was sent to it: set up its TLS, or write nats:// "
+                "instead of natss:// if the network may read the login."
+            )
+        return super()._connect_command()
+
+
 @dataclass(slots=True)
 class Sent:
     """A request, and how often it was sent."""

@@ -13,6 +13,7 @@ from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from tenure.errors import UsageError
+from tenure.stores.objects.table import cause_of
 from tenure.stores.urlparts import Option, UrlParts, seconds, switch, text
 
 LONGEST = "60s"
@@ -64,5 +65,5 @@ def bucket_of(parts: SplitResult) -> tuple[Any, str, float | None]:
             parts.netloc, prefix=prefix or None, client_options=client, retry_config={"max_retries": 0}, **given
         )
     except (exceptions.BaseError, ValueError, OSError) as error:
-        raise UsageError(f"the options of the {parts.scheme} URL are not valid ({type(error).__name__}).") from None
+        raise UsageError(f"the options of the {parts.scheme} URL are not valid ({cause_of(error)}).") from None
     return made, f"{parts.scheme}://{parts.netloc}{'/' * bool(prefix)}{prefix}", poll

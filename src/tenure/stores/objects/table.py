@@ -25,6 +25,18 @@ HOPELESS = (
 )
 """The errors after which no repetition helps."""
 
+NO_CREDENTIALS = "no credentials were found: name them in the environment or the URL, or give the machine a role"
+
+CAUSES = (
+    ("169.254.169.254", NO_CREDENTIALS),
+    ("metadata.google.internal", NO_CREDENTIALS),
+    ("Account must be specified", "name the account as ?account_name="),
+    ("BadScheme", "the endpoint has no TLS: if it may have none, add &allow_http=true"),
+    ("kind: Connect", "it cannot be reached"),
+)
+"""What is found in the text of an error, which may contain a signature, and what is told instead of the text. The first
+two are the addresses at which clouds give credentials to their machines."""
+
 LONGEST = 200
 """How many characters a part of a path has at most."""
 
@@ -101,11 +113,18 @@ class ObjectTable:
             )
 
     def _error(self, error: Exception, kind: type[StoreError]) -> StoreError:
-        """Translate an error. Its text may contain a signature, so no more than the status is told."""
+        """Translate an error."""
         kind = StoreError if isinstance(error, HOPELESS) else kind
-        status = re.search(r"status code: (\d{3})", str(error))
-        why = f"HTTP {status[1]}" if status else type(error).__name__
-        return kind(f"a request to {self._title} failed ({why})")
+        return kind(f"a request to {self._title} failed ({cause_of(error)})")
+
+
+def cause_of(error: Exception) -> str:
+    """Return what is told of an error of obstore. Its text may contain a signature, so no part of it is."""
+    text = str(error)
+    if told := next((told for sign, told in CAUSES if sign in text), ""):
+        return told
+    status = re.search(r"status code: (\d{3})", text)
+    return f"HTTP {status[1]}" if status else type(error).__name__
 
 
 def _path(key: str) -> str:
