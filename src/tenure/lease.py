@@ -242,7 +242,7 @@ class LeaseBase(NotCopied):
 
     def _refuse_given_up(self) -> None:
         """Raise LeaseLost if the lease was released or detached: the body of a `with` would run without it."""
-        if self._core.current in GIVEN_UP:
+        if self.state in GIVEN_UP:
             raise self._core.loss()
 
     def _raise_if_lost(self, outcome: Outcome, error: BaseException | None) -> None:

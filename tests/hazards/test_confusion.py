@@ -144,6 +144,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "lock": lambda client: client.lock("name", timeout=TEST_TIMEOUT),
     "semaphore": lambda client: client.semaphore("name", 2, timeout=TEST_TIMEOUT),
     "multilock": lambda client: client.multilock(["name", "other"], timeout=TEST_TIMEOUT),
+    "reentrant lock": lambda client: client.lock("name", reentrant=True, timeout=TEST_TIMEOUT),
 }
 
 
@@ -181,6 +182,35 @@ def enter_detached(_kind: str = "lock") -> None:
             pytest.fail("the body ran without the lock")
 
 
+def enter_inner_again(kind: str) -> None:
+    """Enter a reentrant lease for threads that was released, while the thread has another; the body must not run."""
+    with Client(store=memory_source(MemoryTable())) as client, KINDS[kind](client).acquire():
+        inner = KINDS[kind](client).acquire()
+        inner.release()
+        with pytest.raises(LeaseLost, match="was released: acquire a new one"), inner:
+            pytest.fail("the body ran without the lock")
+
+
+def enter_inner_again_in_asyncio(kind: str) -> None:
+    """Do the same in asyncio."""
+
+    async def main() -> None:
+        async with AsyncClient(store=memory_source(MemoryTable())) as client, KINDS[kind](client).acquire():
+            inner = await KINDS[kind](client).acquire()
+            await inner.release()
+            with pytest.raises(LeaseLost, match="was released: acquire a new one"):
+                async with inner:
+                    pytest.fail("the body ran without the lock")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("enter", [enter_inner_again, enter_inner_again_in_asyncio])
+def test_a_reentrant_lease_that_was_released_is_not_entered(enter: Callable[[str], None]) -> None:
+    """Its thread or task still has the name by another lease object, which may be released within the body."""
+    enter("reentrant lock")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("enter", [enter_again, enter_again_in_asyncio])
 def test_a_released_lease_is_not_entered_again(enter: Callable[[str], None], kind: str) -> None:
@@ -196,8 +226,9 @@ def test_a_detached_lease_is_not_entered() -> None:
 @pytest.mark.parametrize(
     ("owner", "method", "right", "wrong", "kind", "enter"),
     [
-        (LeaseBase, "_refuse_given_up", "current in GIVEN_UP", "lost_because", "lock", enter_again),
-        (LeaseBase, "_refuse_given_up", "current in GIVEN_UP", "current is GIVEN_UP[0]", "lock", enter_detached),
+        (LeaseBase, "_refuse_given_up", "self.state in GIVEN_UP", "self._core.lost_because", "lock", enter_again),
+        (LeaseBase, "_refuse_given_up", "state in GIVEN_UP", "state is GIVEN_UP[0]", "lock", enter_detached),
+        (LeaseBase, "_refuse_given_up", "self.state", "self._core.state()", "reentrant lock", enter_inner_again),
         (Lease, "__enter__", "self._refuse_given_up()", "pass", "lock", enter_again),
         (AsyncLease, "__aenter__", "self._refuse_given_up()", "pass", "lock", enter_again_in_asyncio),
         (MultiLease, "_refuse_given_up", "state() in GIVEN_UP", "is_lost()", "multilock", enter_again),
