@@ -1,15 +1,20 @@
-"""No contender stays that nobody knows of: whatever a store forgets has certainly gone, or is ended once more."""
+"""Neither a contender nor a watch stays that nobody knows of: what a store forgets has gone, or is ended once more."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
-from tenure.contracts.messages import NotificationKind
+from tenure.contracts.messages import AcquireRequest, Granted, NotificationKind, Queued, WithdrawRequest
 from tenure.errors import OutcomeUnknown, StoreUnavailable
 from tenure.runtimes.threads import complete
 from tenure.stores.ordered import Entry, Listing, Record
+from tenure.stores.ordered.acquiring import Acquirer
+from tenure.stores.ordered.releasing import EntryRemover, Releaser
 from tests.ordered.model import ModelDirectory
 from tests.ordered.scene import Scene, ask_of
+from tests.planting import planted
 
 LATER = 1e6
 """In so many seconds, everybody was silent for too long."""
@@ -85,3 +90,105 @@ def test_a_join_that_was_sent_too_late_is_ended_too(answered: bool) -> None:
         complete(scene.store.acquire(request, scene.until))
     assert complete(scene.directory.names("", scene.until)).names == [request.name]
     assert nothing_stays(scene)
+
+
+class ThirdInLine:
+    """A client whose request stands behind two of others, and watches both."""
+
+    def __init__(self, holds: int = 1, capacity: int = 1) -> None:
+        """Have so many holders of one permit each, a waiter for two permits if there are two, and the third."""
+        self.first = Scene()
+        self.third = Scene(ensemble=self.first.ensemble)
+        self.second = Scene(ensemble=self.first.ensemble)
+        self.request = replace(ask_of("third"), capacity=capacity)
+        for number in range(holds):
+            self.first.hold(replace(ask_of(f"first{number}"), capacity=capacity))
+        self.before = replace(ask_of("second"), capacity=capacity, weight=min(2, capacity))
+        assert isinstance(self.ask(self.second, self.before), Queued)
+        assert isinstance(self.ask(self.third, self.request), Queued)
+        assert {each.removesuffix("+") for each in self.watches()} == {"third"}
+        assert len(set(self.watches())) == 2
+
+    def ask(self, scene: Scene, request: AcquireRequest) -> object:
+        """Send a request once."""
+        return complete(scene.store.acquire(request, scene.until))
+
+    def withdraw(self, scene: Scene, request: AcquireRequest) -> None:
+        """Give a request up."""
+        complete(scene.store.withdraw(WithdrawRequest(request.name, request.request_id, unsure=False), scene.until))
+
+    def watches(self) -> list[str]:
+        """Return the ids under which the third client watches."""
+        watches = self.first.ensemble.sessions[self.third.directory.session()].watches
+        return [request_id for _, _, request_id in watches]
+
+
+def withdrawn() -> None:
+    """Give up: then the waiter watches nothing."""
+    line = ThirdInLine()
+    line.withdraw(line.third, line.request)
+    assert not line.watches()
+
+
+def silent() -> None:
+    """Send nothing for long."""
+    line = ThirdInLine()
+    line.third.end_the_silent(line.third.runtime.now() + LATER)
+    assert not line.watches()
+
+
+def granted() -> None:
+    """Be granted because the one before gave up, while the holders still hold."""
+    line = ThirdInLine(holds=3, capacity=4)
+    line.withdraw(line.second, line.before)
+    assert isinstance(line.ask(line.third, line.request), Granted)
+    assert not line.watches()
+
+
+ENDS = (withdrawn, silent, granted)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_waiter_that_ends_watches_nothing(end: Callable[[], None]) -> None:
+    """A name that is held for days would collect the watches of all who have waited for it meanwhile."""
+    end()
+
+
+BUGS: dict[str, tuple[Callable[[], None], type, str, str, str]] = {
+    "a waiter that gives up ends one watch": (
+        withdrawn,
+        EntryRemover,
+        "end_watches",
+        "(request.request_id, request.request_id + BESIDES)",
+        "(request.request_id,)",
+    ),
+    "a waiter that gives up watches on": (
+        withdrawn,
+        Releaser,
+        "withdraw",
+        "await self._remover.end_watches(withdraw, until)",
+        "pass",
+    ),
+    "a waiter that was not heard watches on": (
+        silent,
+        EntryRemover,
+        "remove_expired",
+        "await self.end_watches(contender.request, until)",
+        "pass",
+    ),
+    "a waiter that is granted watches on": (
+        granted,
+        Acquirer,
+        "_answer",
+        "await self._hear_of_grants(contender, [], until)",
+        "pass",
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_caught(bug: str) -> None:
+    """A watch that stays is noticed."""
+    end, owner, method, right, wrong = BUGS[bug]
+    with patch.object(owner, method, planted(owner, method, right, wrong)), pytest.raises(AssertionError):
+        end()

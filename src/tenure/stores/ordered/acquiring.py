@@ -138,6 +138,7 @@ class Acquirer:
         if decision.stale:
             self._caretaker.throw_away(request.name, decision.stale)
         if decision.holder(request.request_id) is not None:
+            await self._hear_of_grants(contender, [], until)
             return await self._granted(contender, listing, decision, sent, until)
         mine = decision.waiter(request.request_id)
         if mine is None:  # another client removed it

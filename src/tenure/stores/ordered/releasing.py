@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 from tenure.contracts.deadlines import seconds
-from tenure.contracts.messages import NotGranted, ReleaseRequest, WithdrawRequest
+from tenure.contracts.messages import AcquireRequest, NotGranted, ReleaseRequest, WithdrawRequest
 from tenure.errors import OutcomeUnknown, StoreUnavailable
 from tenure.outcome import Outcome
 from tenure.stores.ordered.caretaker import OPERATION, Caretaker
-from tenure.stores.ordered.contenders import WOKEN_TTL, Contender, ContenderRegistry, EntryText, text_of
+from tenure.stores.ordered.contenders import BESIDES, WOKEN_TTL, Contender, ContenderRegistry, EntryText, text_of
 from tenure.stores.ordered.directory import Directory
 from tenure.stores.ordered.entries import Entry, Kind, Record
 from tenure.stores.ordered.granting import decide
@@ -57,8 +57,14 @@ class EntryRemover:
         self._directory = directory
         self._now = now
 
+    async def end_watches(self, request: AcquireRequest | WithdrawRequest, until: float) -> None:
+        """End the watches of a waiter. They would stay until what they watch changes."""
+        for watcher in (request.request_id, request.request_id + BESIDES):
+            await self._directory.watch(request.name, watcher, (), until)
+
     async def remove_expired(self, contender: Contender, until: float) -> None:
         """Remove an expired contender."""
+        await self.end_watches(contender.request, until)
         await self.remove(contender, until, lapsed=contender.holds)
 
     async def remove(self, contender: Contender, until: float, keep: int = 0, *, lapsed: bool = False) -> bool:
@@ -171,7 +177,7 @@ class Releaser:
             self._caretaker.look_by(contender.ends_at)
         decision = decide((await self._directory.look(name, until)).entries)
         left = NotGranted(await self._inspector.owners(name, decision, until), decision.place(request_id))
-        await self._directory.watch(name, request_id, (), until)
+        await self._remover.end_watches(withdraw, until)
         if contender is not None:
             await self._remover.remove(contender, until)
         if contender is not None or withdraw.unsure:
