@@ -37,7 +37,7 @@ MAX_HOLD_MARGIN = 0.01
 
 EXPIRED = "its ttl ran out by this process's clock before a renewal succeeded"
 REFUSED = "the store no longer knows it"
-TAKEN = "the store has given the name to another holder"
+TAKEN = "the store has given the name to another holder, or it was revoked by force"
 REVOKED = "it was revoked by force"
 OVERHELD = "it was held for as long as max_hold allows"
 ENDED = "its ttl ran out, and nothing has extended it (renew=False)"
