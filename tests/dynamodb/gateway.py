@@ -34,6 +34,10 @@ class Gateway(ThreadingHTTPServer):
         self.removes = ""
         """The beginning of the conditions that it takes away; "": none."""
         self.errors: list[Says] = []
+        self.cuts: list[str] = []
+        """The operations whose next reply ends in its middle."""
+        self.pages: list[str] = []
+        """The operations whose next request does not arrive: a page for people answers it."""
         self.requests: list[tuple[str, dict[str, Any]]] = []
         """The operation and the body of each request."""
         super().__init__(("127.0.0.1", 0), _Passing)
@@ -80,8 +84,10 @@ class _Passing(BaseHTTPRequestHandler):
             for each in ("ConditionExpression", "ExpressionAttributeNames", "ExpressionAttributeValues"):
                 body.pop(each, None)
         error = gateway.take_error(operation)
-        status, text = 0, b""
-        if error is None or error.done:
+        status, text = 200, b"<html>Log in to use this network.</html>"
+        if operation in gateway.pages:
+            gateway.pages.remove(operation)
+        elif error is None or error.done:
             status, text = self._pass_on(gateway.behind, json.dumps(body))
         if error is not None:
             said = {"__type": f"com.amazonaws.dynamodb.v20120810#{error.code}", "message": error.message}
@@ -89,6 +95,9 @@ class _Passing(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("content-type", "application/x-amz-json-1.0")
         self.send_header("content-length", str(len(text)))
+        if operation in gateway.cuts:
+            gateway.cuts.remove(operation)
+            text, self.close_connection = text[: len(text) // 2], True
         with suppress(BrokenPipeError, ConnectionResetError):  # a client whose time was up waits no longer
             self.end_headers()
             self.wfile.write(text)

@@ -12,6 +12,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from botocore.exceptions import CredentialRetrievalError, SSLError
+from botocore.parsers import ResponseParserError
 
 import tenure
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable, UsageError
@@ -197,6 +199,70 @@ def told_nothing(world: World, make: Make) -> None:
     assert rows.read("lock.a", LONG).value == b"3"
 
 
+def cut_reply(world: World, make: Make) -> None:
+    """Take a reply that is cut for one that did not come, and not for a row that is not there."""
+    rows = make(world.url_noted)
+    first = rows.write("lock.a", b"1", None, LONG)
+    world.gateway.cuts = ["GetItem"]
+    assert rows.read("lock.a", LONG) == Row(b"1", first)
+    named = rows.write("lock." + 500 * "é", b"", None, LONG)
+    world.gateway.cuts = ["GetItem", "GetItem"]
+    assert rows.read("lock." + 500 * "é", LONG) == Row(b"", named)
+    world.server.ask("DeleteItem", TableName=world.name, Key={"key": {"S": "lock." + 500 * "é"}})
+    world.gateway.cuts = ["Scan"]
+    assert rows.keys("lock.", "", 9, LONG) == ["lock.a"]
+    world.gateway.cuts = ["PutItem"]
+    second = rows.write("lock.a", b"2", first, LONG)
+    assert rows.read("lock.a", LONG) == Row(b"2", second)
+    world.gateway.cuts = ["PutItem"]
+    with pytest.raises(OutcomeUnknown, match="was not answered"):  # the refusal was cut
+        rows.write("lock.a", b"3", first, LONG)
+    assert not world.gateway.cuts
+
+
+def page_of_a_stranger(world: World, make: Make) -> None:
+    """Take no page of something between for the reply to a write, which never arrived."""
+    rows = make(world.url_noted)
+    world.gateway.pages = ["PutItem"]
+    first = rows.write("lock.a", b"1", None, LONG)
+    world.gateway.pages = ["GetItem"]
+    assert rows.read("lock.a", LONG) == Row(b"1", first)
+
+
+def told_by_botocore(world: World, make: Make) -> None:
+    """Do not say that a write was not done whose reply was lost, if its repetition fails before it is sent."""
+    rows = make(world.url_noted)
+    first = rows.write("lock.a", b"1", None, LONG)
+    failures: list[Exception | None] = [None, CredentialRetrievalError(provider="assume-role", error_msg="a-secret")]
+
+    def fail(**_: object) -> None:
+        if failures and (failure := failures.pop(0)) is not None:
+            raise failure
+
+    rows._made.meta.events.register("before-send.dynamodb.PutItem", fail)
+    world.gateway.errors = [Says("PutItem", 500, "InternalServerError", done=True)]
+    with pytest.raises(OutcomeUnknown, match="was not answered"):
+        rows.write("lock.a", b"2", first, LONG)
+    failures.append(SSLError(endpoint_url="https://localhost", error="a-secret"))
+    with pytest.raises(OutcomeUnknown, match="was not answered") as failed:
+        rows.write("lock.a", b"3", None, LONG)
+    assert "a-secret" not in str(failed.value)
+
+
+def closed_meanwhile(world: World, make: Make) -> None:
+    """Nor if the table is closed before it is repeated."""
+    rows = make(world.url_noted)
+    rows.read("lock.a", LONG)
+
+    def close(**_: object) -> None:
+        rows.close()
+
+    rows._made.meta.events.register("after-call.dynamodb.PutItem", close)
+    world.gateway.errors = [Says("PutItem", 500, "InternalServerError", done=True)]
+    with pytest.raises(OutcomeUnknown, match="is closed"):
+        rows.write("lock.a", b"1", None, LONG)
+
+
 SCENES = (
     rows_are_rows,
     versions_are_new,
@@ -207,6 +273,10 @@ SCENES = (
     lost_for_good,
     silence,
     told_nothing,
+    cut_reply,
+    page_of_a_stranger,
+    told_by_botocore,
+    closed_meanwhile,
 )
 
 
@@ -235,6 +305,16 @@ PLANTED: dict[str, tuple[str, str, Scene]] = {
     "a repeated write counts as refused": ("if refused.repeated:", "if False:", lost_race),
     "the first copy is forgotten": ('lost = lost or operation == "put_item"', "lost = False", told_nothing),
     "botocore repeats": ('"total_max_attempts": 1', '"total_max_attempts": 3', lost_race),
+    "a reply that is cut is read": (
+        "(HTTPClientError, ResponseParserError, UnicodeDecodeError)",
+        "HTTPClientError",
+        cut_reply,
+    ),
+    "a refusal that is cut is read": ("status) == REFUSED or", "status) and", cut_reply),
+    "a page is read": ("http_response.status_code) == REFUSED or status < OTHER", "0)", page_of_a_stranger),
+    "a repetition that was not sent": ("if lost or (operation", "if (operation", told_by_botocore),
+    "TLS breaks only before a request": ("isinstance(error, SSLError)", "False", told_by_botocore),
+    "a write when the client was closed": ("self._client(lost=lost)", "self._client(lost=False)", closed_meanwhile),
     "an error of the service is a refusal": (">= INTERNAL:", ">= 10 * INTERNAL:", told_nothing),
 }
 
@@ -243,7 +323,7 @@ PLANTED: dict[str, tuple[str, str, Scene]] = {
 def test_a_planted_bug_is_found(bug: str, world: World) -> None:
     """Each is one that a maintainer could bring in; a scene fails."""
     right, wrong, scene = PLANTED[bug]
-    with pytest.raises((AssertionError, StoreError, pytest.fail.Exception)):
+    with pytest.raises((AssertionError, StoreError, ResponseParserError, pytest.fail.Exception)):
         play(scene, world, module_with(module, (right, wrong)))
 
 

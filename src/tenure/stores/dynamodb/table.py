@@ -7,6 +7,7 @@ A write whose reply was lost is sent again, and refused if its first copy was do
 version says whether that was so. botocore would repeat a write too, but report the refusal alone: its retries are off.
 """
 
+import json
 import os
 import threading
 import time
@@ -24,6 +25,7 @@ from botocore.exceptions import (
     EndpointConnectionError,
     HTTPClientError,
     ProxyConnectionError,
+    SSLError,
 )
 from botocore.parsers import ResponseParserError
 
@@ -59,6 +61,12 @@ TOLD = {"AccessDeniedException", "ValidationException"}
 
 INTERNAL = 500
 """From this status of HTTP on, a reply does not say whether a write was done."""
+
+OTHER = 300
+"""From this status on, a reply does not come from DynamoDB, but for REFUSED and from INTERNAL on."""
+
+REFUSED = 400
+"""The status of a reply that refuses a request."""
 
 HINTS = {
     "AccessDeniedException": "a policy must allow dynamodb:GetItem, dynamodb:PutItem and dynamodb:Scan on the table",
@@ -178,7 +186,8 @@ class DynamoTable:
         lost, why = False, "no time was left"
         while time.monotonic() < until:
             try:
-                reply: dict[str, Any] = getattr(self._client(), operation)(TableName=self._deployment.table, **request)
+                send = getattr(self._client(lost=lost), operation)
+                reply: dict[str, Any] = send(TableName=self._deployment.table, **request)
                 return reply
             except ClientError as error:
                 why = self._judge(error, lost=lost)
@@ -186,12 +195,14 @@ class DynamoTable:
                 why = type(error).__name__
                 if not lost:
                     raise self._unavailable(f"it cannot be reached ({why})", lost=False) from None
-            except (HTTPClientError, ResponseParserError) as error:
+            except (HTTPClientError, ResponseParserError, UnicodeDecodeError) as error:
                 why = type(error).__name__
             except BotoCoreError as error:
-                hint = HINTS.get(type(error).__name__)
+                why = type(error).__name__
+                if lost or (operation == "put_item" and isinstance(error, SSLError)):  # TLS may break at the reply
+                    raise self._unavailable(f"a write was not answered ({why})", lost=True) from None
                 kind = StoreUnavailable if isinstance(error, CredentialRetrievalError) else StoreError
-                raise self._failed(kind, type(error).__name__, hint) from None
+                raise self._failed(kind, why, HINTS.get(why)) from None
             lost = lost or operation == "put_item"
             time.sleep(max(0.0, min(PAUSE, until - time.monotonic())))
         raise self._unavailable(f"it did not answer in time ({why})", lost=lost)
@@ -225,8 +236,8 @@ class DynamoTable:
             f"--region {self._made.meta.region_name}{f' --endpoint-url {where.endpoint}' if where.endpoint else ''}"
         )
 
-    def _client(self) -> Any:  # noqa: ANN401 - botocore makes its class when it runs
-        """Return the client; the first caller makes it."""
+    def _client(self, *, lost: bool) -> Any:  # noqa: ANN401 - botocore makes its class when it runs
+        """Return the client; the first caller makes it. `lost`: whether a write that was sent may have been done."""
         with self._making:
             if self._made is None and not self._closed:
                 self._made = self._make()
@@ -234,7 +245,7 @@ class DynamoTable:
         if self._closed:
             if made is not None:
                 made.close()
-            raise StoreUnavailable(f"the client of {self._deployment.title} is closed; make a new one")
+            raise self._unavailable("the client is closed; make a new one", lost=lost)
         return made
 
     def _make(self) -> Any:  # noqa: ANN401
@@ -248,7 +259,9 @@ class DynamoTable:
             retries={"total_max_attempts": 1, "mode": "standard"},
             user_agent_extra="tenure",
         )
-        return session.create_client("dynamodb", region_name=region, endpoint_url=where.endpoint, config=config)
+        made = session.create_client("dynamodb", region_name=region, endpoint_url=where.endpoint, config=config)
+        made.meta.events.register("after-call.dynamodb", _refuse_parts)
+        return made
 
     def _unavailable(self, why: str, *, lost: bool) -> StoreError:
         kind = OutcomeUnknown if lost else StoreUnavailable
@@ -256,3 +269,15 @@ class DynamoTable:
 
     def _failed(self, kind: type[StoreError], why: str, hint: str | None) -> StoreError:
         return kind(f"a request to {self._deployment.title} failed ({why}){': ' * bool(hint)}{hint or ''}.")
+
+
+def _refuse_parts(http_response: Any, **_: object) -> None:  # noqa: ANN401 - of botocore
+    """Raise ResponseParserError for a reply that is not whole: botocore takes it for an empty one.
+
+    It was cut, or something between has answered.
+    """
+    if (status := http_response.status_code) == REFUSED or status < OTHER:
+        try:
+            json.loads(http_response.content)
+        except ValueError:
+            raise ResponseParserError from None
