@@ -153,8 +153,12 @@ def test_promises_are_kept_without_waiting_for_releases(scenario: str, monkeypat
 
 @pytest.mark.parametrize("scenario", each(NEVER_PROMISED))
 def test_what_is_not_promised_is_seen_to_break(scenario: str) -> None:
-    """A check that never fires proves nothing: where a guarantee ends, the checks say so."""
-    assert set(tally_of(scenario).not_promised) >= NEVER_PROMISED[scenario]
+    """A check that never fires proves nothing: where a guarantee ends, the checks say so. Few seeds may miss one."""
+    tally = deepcopy(tally_of(scenario))
+    while missed := NEVER_PROMISED[scenario] - set(tally.not_promised):
+        assert tally.seeds < ENOUGH, missed
+        [more] = run_scenarios([BY_NAME[scenario]], CHUNK, first=tally.seeds, jobs=1)
+        tally.add(more)
 
 
 @pytest.mark.parametrize("scenario", each(FAULTS))
