@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from tenure.contracts.deadlines import seconds
-from tenure.contracts.messages import AcquireRequest, NotGranted, ReleaseRequest, WithdrawRequest
+from tenure.contracts.messages import NotGranted, ReleaseRequest, WithdrawRequest
 from tenure.errors import OutcomeUnknown, StoreUnavailable
 from tenure.outcome import Outcome
 from tenure.stores.ordered.caretaker import OPERATION, Caretaker
@@ -57,14 +57,17 @@ class EntryRemover:
         self._directory = directory
         self._now = now
 
-    async def end_watches(self, request: AcquireRequest | WithdrawRequest, until: float) -> None:
+    async def end_watches(self, waiter: Contender, until: float) -> None:
         """End the watches of a waiter. They would stay until what they watch changes."""
-        for watcher in (request.request_id, request.request_id + BESIDES):
-            await self._directory.watch(request.name, watcher, (), until)
+        request = waiter.request
+        await self._directory.watch(request.name, request.request_id, (), until)
+        if waiter.hears:
+            await self._directory.watch(request.name, request.request_id + BESIDES, (), until)
 
     async def remove_expired(self, contender: Contender, until: float) -> None:
         """Remove an expired contender."""
-        await self.end_watches(contender.request, until)
+        if not contender.holds:
+            await self.end_watches(contender, until)
         await self.remove(contender, until, lapsed=contender.holds)
 
     async def remove(self, contender: Contender, until: float, keep: int = 0, *, lapsed: bool = False) -> bool:
@@ -177,8 +180,8 @@ class Releaser:
             self._caretaker.look_by(contender.ends_at)
         decision = decide((await self._directory.look(name, until)).entries)
         left = NotGranted(await self._inspector.owners(name, decision, until), decision.place(request_id))
-        await self._remover.end_watches(withdraw, until)
         if contender is not None:
+            await self._remover.end_watches(contender, until)
             await self._remover.remove(contender, until)
         if contender is not None or withdraw.unsure:
             self._contenders.end(request_id, None)
