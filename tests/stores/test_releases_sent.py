@@ -15,6 +15,8 @@ from tenure.stores.postgresql.database import PgDatabase
 from tenure.stores.postgresql.link import PgLink
 from tenure.stores.redis.links.sockets import RedisConnection
 from tenure.stores.sql.store import SqlStore
+from tenure.transport import pool
+from tenure.transport.pool import ConnectionPool
 from tenure_testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play
 from tests.hazards.helpers import eventually
@@ -48,6 +50,11 @@ class RedisPlace:
             keys: Any = wire.command("KEYS", f"*{space}:name*")
             wire.command("DEL", *keys)
 
+    def begin_anew(self) -> None:
+        """Have the server forget all scripts, as after a start."""
+        with self.server.connect() as wire:
+            wire.command("SCRIPT", "FLUSH")
+
 
 class PostgresPlace:
     """A PostgreSQL server."""
@@ -59,6 +66,9 @@ class PostgresPlace:
     def forget(self, space: str) -> None:
         """Have the server forget who holds a name, without a word to the client."""
         self.server.execute("DELETE FROM tenure_names WHERE name = %s", f"{space}:name")
+
+    def begin_anew(self) -> None:
+        """Do nothing: it keeps its functions, and each connection prepares its own statements."""
 
 
 Place = RedisPlace | PostgresPlace
@@ -87,9 +97,10 @@ def url_of(place: Place, proxy: Proxy) -> str:
 
 
 async def quick_at(kit: Kit, url: str, told: list[LockEvent], **options: Any) -> AsyncClient:  # noqa: ANN401
-    """Return a client under test whose connection has carried a release before, as a database needs it."""
+    """Return a client under test that has released before: the first release waits, and brings what others need."""
     quick = client_at(kit, url, on_event=told.append, **options)
-    await (await quick.lock("warm").acquire()).release()
+    async with quick.lock("warm"):
+        pass
     told.clear()
     return quick
 
@@ -166,7 +177,8 @@ async def tells_of_a_loss(kit: Kit, place: Place, proxy: Proxy) -> None:
 
 
 async def comes_before_the_next_request(kit: Kit, place: Place, proxy: Proxy) -> None:
-    """Get the name again with one request, each time."""
+    """Get the name again with one request, each time, from the first one on a new server on."""
+    place.begin_anew()
     quick = client_at(kit, place.url, **QUICK)
     for _ in range(50):
         async with quick.lock("name", timeout=0):
@@ -249,6 +261,42 @@ def test_an_interrupt_anywhere_leaves_no_name_held(place: Place) -> None:
         held = {f"swept:{at}{which}" for at, where in places if before_the_release(where) for which in ("", "'")}
         eventually(lambda: set(other.names("swept:*")) <= held, "all are free whose release has begun", WITHIN)
         gc.collect()
+
+
+def left_to_its_thread(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the renewer look for replies right after a release was sent, and then later."""
+    kind = RedisConnection if isinstance(place, RedisPlace) else PgConnection
+    right, looked = kind.collect, list[object]()
+
+    def collect(connection: Any) -> None:  # noqa: ANN401
+        looked.append(connection)
+        right(connection)
+
+    monkeypatch.setattr(kind, "collect", collect)
+    with Client(place.url, **QUICK) as client:
+        monkeypatch.setattr(pool, "REST", 3600.0)
+        for _ in range(3):
+            with client.lock("name", timeout=0):
+                pass
+        store: Any = client.session().store
+        looked.clear()  # the next request has taken what was owed by then
+        store.collect_replies()
+        assert not looked
+        monkeypatch.setattr(pool, "REST", 0.0)
+        eventually(lambda: looked, "a look for the reply", WITHIN)
+
+
+def test_a_connection_that_was_just_used_is_left_to_its_thread(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its next request would go by another connection, overtake the release, and be refused by itself."""
+    left_to_its_thread(place, monkeypatch)
+
+
+def test_a_renewer_that_takes_it_away_is_noticed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug."""
+    wrong = planted(ConnectionPool, "resting", "now - connection.used >= REST", "True")
+    monkeypatch.setattr(ConnectionPool, "resting", wrong)
+    with pytest.raises(AssertionError):
+        left_to_its_thread(place, monkeypatch)
 
 
 BUGS: dict[str, tuple[type, str, str, str, Any]] = {

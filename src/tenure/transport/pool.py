@@ -17,6 +17,9 @@ from tenure.transport.caller_queue import CallerQueue
 SURELY_OPEN = 0.1
 """For how many idle seconds a connection is taken to be open, without a look at it."""
 
+REST = 0.02
+"""For how many seconds a connection is left to the thread that used it last, which is likely to take it again."""
+
 LONGEST_IDLE = 60.0
 """After how many idle seconds a connection is closed: what stands between may have forgotten it and not said so."""
 
@@ -76,6 +79,14 @@ class ConnectionPool(Generic[C]):
         self.idle.append(connection)
         if self._closed:  # after the append: of this and a `close` in another thread, at least one finds the other
             self.drop_idle()
+
+    def resting(self, now: float) -> list[C]:
+        """Return the idle connections that were not just used, for whoever takes replies that are owed on them.
+
+        If it took one from under the thread that has sent something on it, the next request of this thread would go by
+        another, and might overtake what was sent.
+        """
+        return [connection for connection in list(self.idle) if now - connection.used >= REST]
 
     def discard(self, connection: C) -> None:
         """Close a connection that was taken."""

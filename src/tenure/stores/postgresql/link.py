@@ -114,7 +114,7 @@ class PgLink(SqlLink[PgConnection, PgDeployment, PostgresFacts]):
 
     def collect_owed(self) -> None:
         """Take the replies to what was sent that have come on idle connections."""
-        for connection in list(self._pool.idle):
+        for connection in self._pool.resting(self._runtime.now()):
             if not connection.owed:
                 continue
             try:

@@ -74,6 +74,8 @@ class RedisStore:
         self._release_fields = codec.release_fields(rules.guard, self._bound, sharded=self._clustered)
         self._templates: dict[str, RequestTemplate] = {}
         """The templates of releases by name. Those of acquisitions are kept with the requests."""
+        self._sends_to: set[RedisAddress] = set()
+        """The servers that have the script of releases, as far as is known: there a release need not be waited for."""
         scans = KeyScans(runtime, servers, self._runner, self._client_fields)
         self.names = scans.names
         self.end_quarantine = scans.end_quarantine
@@ -188,8 +190,13 @@ class RedisStore:
         link = None if address is None else self._links.get(address)  # in a Cluster, no server is known for all names
         if link is None:
             return False
+        if address not in self._sends_to:  # its process may lack the script, which a release that waits has it load
+            self._sends_to.add(address)
+            return False
 
         def heard(value: Any) -> None:  # noqa: ANN401 - as a script returns it
+            if type(value) is not int:  # an error, or none has come: it may be another process by now
+                self._sends_to.discard(address)
             told(codec.outcome_of(release, value) if type(value) is int else None)
 
         return link.send_request(*self._packed_release(release), until, heard)

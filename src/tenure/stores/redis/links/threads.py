@@ -111,7 +111,7 @@ class RedisThreadLink:
         return True
 
     def collect(self) -> None:
-        for connection in list(self._pool.idle):
+        for connection in self._pool.resting(self._now()):
             if connection.owed:
                 try:
                     self._pool.idle.remove(connection)
