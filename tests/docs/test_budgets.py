@@ -15,7 +15,7 @@ SOURCE = ROOT / "src" / "tenure"
 CODE = [path for kind in ("py", "lua", "sql") for path in sorted(SOURCE.rglob(f"*.{kind}"))]
 
 BUDGETS = {
-    "lines": 61_500,  # with NATS, buckets, DynamoDB, folders, and releases that nobody waits for, in two stores
+    "lines": 61_600,  # with NATS, buckets, DynamoDB, folders, and releases that nobody waits for, in two stores
     "files": 374,  # the same
     "files under 40 lines": 30,
     "files over 400 lines": 22,  # links/sockets.py, with the replies that a connection owes

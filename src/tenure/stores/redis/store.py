@@ -188,7 +188,7 @@ class RedisStore:
     ) -> bool:
         address = self._servers.topology.known
         link = None if address is None else self._links.get(address)  # in a Cluster, no server is known for all names
-        if link is None:
+        if address is None or link is None:
             return False
         if address not in self._sends_to:  # its process may lack the script, which a release that waits has it load
             self._sends_to.add(address)
