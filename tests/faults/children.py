@@ -47,7 +47,7 @@ class Children:
         last: list[Any] = []
         for process in self._processes:
             said, _ = process.communicate(timeout=timeout)
-            assert process.returncode == 0
+            assert process.returncode == 0, f"a process has ended with status {process.returncode}: {said[-2000:]}"
             last.append(json.loads(said))
         return last
 

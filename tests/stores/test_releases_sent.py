@@ -37,6 +37,10 @@ WITHIN = TTL / 2
 """How long to wait for what must happen, in seconds: only a failure uses it up."""
 
 
+LAST = 4
+"""The number of the release that a `close` has to wait for."""
+
+
 class RedisPlace:
     """A Redis server."""
 
@@ -208,14 +212,15 @@ async def is_awaited_by_close(kit: Kit, place: Place, proxy: Proxy) -> None:
     """Leave no release behind when the client is closed."""
     told: list[LockEvent] = []
     quick, other = await quick_at(kit, url_of(place, proxy), told, **QUICK), client_at(kit, place.url)
-    for number in range(5):
+    for number in range(LAST + 1):
         lease = await quick.lock(f"name {number}").acquire()
-        proxy.delay(up=0.1, down=0.1)
+        trip = 0.1 if number < LAST else 1.0
+        proxy.delay(up=trip, down=trip)
         async with lease:
             pass
         proxy.delay()
     await quick.close()
-    await until(kit, told, *["released"] * 5)
+    await until(kit, told, *["released"] * (LAST + 1))
     assert await other.names() == []
 
 
