@@ -27,6 +27,7 @@ from tests.dynamodb.gateway import Gateway, Says, gateway_to
 from tests.faults.scenes import API_FORMS, client_at
 from tests.faults.scenes import play as play_form
 from tests.planting import module_with
+from tests.rows.forking import assert_a_forked_child_has_connections_of_its_own
 from tests.servers import DynamoServer, Proxy
 
 LONG = 20.0
@@ -503,28 +504,10 @@ def test_costs_are_as_the_page_says(world: World) -> None:
         assert [operation for operation, _ in world.gateway.requests] == ["Scan", "GetItem"]
 
 
-FORKED = """
-import os, sys, tenure
-client = tenure.Client(sys.argv[1])
-with client.lock("a") as lease:
-    pid = os.fork()
-    if pid == 0:
-        with client.lock("b", timeout=20):
-            print("child locks", client.lock("a").try_acquire(), flush=True)
-        os._exit(0)
-    os.waitpid(pid, 0)
-    lease.check()
-print(lease.release().name)
-client.close()
-"""
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_has_connections_of_its_own(world: World) -> None:
     """Those of the parent stay the parent's."""
-    command = [sys.executable, "-W", "error", "-c", FORKED, world.url]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (said.stdout.splitlines(), said.stderr, said.returncode) == (["child locks None", "RELEASED"], "", 0)
+    assert_a_forked_child_has_connections_of_its_own(world.url)
 
 
 def test_a_first_use_imports_nothing(world: World) -> None:

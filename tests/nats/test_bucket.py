@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -20,6 +18,7 @@ from tenure.stores.rows.contract import Row
 from tenure_testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play
 from tests.planting import module_with
+from tests.rows.forking import assert_a_forked_child_has_connections_of_its_own
 from tests.servers import NatsCluster, NatsServer, Proxy
 from tests.servers.tls import Certificates
 
@@ -329,28 +328,10 @@ def test_no_update_is_lost_when_the_leader_is(harm: str, nats_cluster: NatsClust
     assert tokens == sorted(set(tokens))
 
 
-FORKED = """
-import os, sys, tenure
-client = tenure.Client(sys.argv[1])
-with client.lock("a") as lease:
-    pid = os.fork()
-    if pid == 0:
-        with client.lock("b", timeout=20):
-            print("child locks", client.lock("a").try_acquire(), flush=True)
-        os._exit(0)
-    os.waitpid(pid, 0)
-    lease.check()
-print(lease.release().name)
-client.close()
-"""
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_has_a_connection_of_its_own(nats_server: NatsServer, tmp_path: Path) -> None:
     """The loop of the parent does not run in it, and its connection stays the parent's."""
-    command = [sys.executable, "-W", "error", "-c", FORKED, f"{nats_server.url}/{tmp_path.name}"]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (said.stdout.splitlines(), said.stderr, said.returncode) == (["child locks None", "RELEASED"], "", 0)
+    assert_a_forked_child_has_connections_of_its_own(f"{nats_server.url}/{tmp_path.name}")
 
 
 def test_close_ends_the_loop_and_its_thread(nats_server: NatsServer, tmp_path: Path) -> None:
