@@ -95,8 +95,7 @@ def _measure(workload: Workload, bench: Bench, cores: int) -> Found:
             mine = {case.place: urls[case.place] for case in cases if case.label == label}
             if not any(bench.program(case) for case in cases if case.label == label):
                 workers[label] = stack.enter_context(Worker(serve, bench.store, label, mine))
-        for worker in workers.values():
-            worker.answer()
+                workers[label].answer()  # before the next one begins: a floor takes no name that another process holds
         pairs = max(BATCH, size.pairs // options.get("part", 1))
         measures = {
             case: partial(_round, bench, case, workers.get(case.label), pairs, options.get("times", 1))
