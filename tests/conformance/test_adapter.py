@@ -25,7 +25,7 @@ SYNC_ONLY = {"stop"}
 def _classes() -> Iterator[type]:
     """Yield the classes of clients, locks and leases, without those that are only bases."""
     names = [each.name for each in pkgutil.iter_modules(tenure.primitives.__path__, "tenure.primitives.")]
-    for name in ("tenure.client", "tenure.lease", *names):
+    for name in ("tenure.client.threads", "tenure.client.aio", "tenure.lease", *names):
         for kind in vars(importlib.import_module(name)).values():
             base = isinstance(kind, type) and (kind.__name__.endswith("Base") or getattr(kind, "_is_protocol", False))
             if isinstance(kind, type) and kind.__module__ == name and not base:

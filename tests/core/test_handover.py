@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import tenure.client
+import tenure.client.base
 import tenure.lease
 from tenure import AsyncClient, AsyncLease, Client, LeaseLost, LeaseState, Outcome, StoreError, UsageError
 from tenure.contracts.handles import Handle, read_handle
@@ -602,7 +602,7 @@ def test_planted_bugs_in_the_protocol_are_found(bug: str, monkeypatch: pytest.Mo
     """A client that detaches or adopts wrongly does not pass the tests."""
     right, wrong, check = IN_THE_PROTOCOL[bug]
     copy = module_with(handover, (right, wrong))
-    monkeypatch.setattr(tenure.client, "adopt", vars(copy)["adopt"])
+    monkeypatch.setattr(tenure.client.base, "adopt", vars(copy)["adopt"])
     monkeypatch.setattr(tenure.lease, "detach", vars(copy)["detach"])
     for name in ("renew", "release"):
         monkeypatch.setattr(handover, name, vars(copy)[name])

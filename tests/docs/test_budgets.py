@@ -15,8 +15,8 @@ SOURCE = ROOT / "src" / "tenure"
 CODE = [path for kind in ("py", "lua", "sql") for path in sorted(SOURCE.rglob(f"*.{kind}"))]
 
 BUDGETS = {
-    "lines": 61_600,  # with NATS, buckets, DynamoDB, folders, and releases that nobody waits for, in two stores
-    "files": 374,  # the same
+    "lines": 61_700,  # with NATS, buckets, DynamoDB, folders, releases without a wait, a file for each client
+    "files": 376,  # the same
     "files under 40 lines": 30,
     "files over 400 lines": 22,  # links/sockets.py, with the replies that a connection owes
     "classes over 25 methods": 15,  # RowStore, with the proof of its table; RedisThreadLink, with the replies it owes

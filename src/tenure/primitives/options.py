@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, TypedDict
 
 from tenure.callables import refuse_async_callback
@@ -159,6 +158,8 @@ def refuse_unknown(call: str, given: Iterable[str], known: Iterable[str]) -> NoR
 
 
 def _nearest(word: str, words: Iterable[str]) -> str:
+    from difflib import get_close_matches  # `import tenure` takes less time without
+
     return next(iter(get_close_matches(word, list(words), 1)), "")
 
 

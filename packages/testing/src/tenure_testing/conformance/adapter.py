@@ -93,8 +93,11 @@ def _adapted(value: object, keep: Callable[[object], object] | None) -> object:
 def async_class_of(kind: type) -> type | None:
     """Return the async class of `kind`, which is `kind` if it is async; None if there is none."""
     name = kind.__name__ if kind.__name__.startswith("Async") else f"Async{kind.__name__}"
-    found = getattr(sys.modules.get(kind.__module__), name, None)
-    return found if isinstance(found, type) else None
+    for module in (kind.__module__, kind.__module__.rpartition(".")[0]):  # the two clients share but their package
+        found = getattr(sys.modules.get(module), name, None)
+        if isinstance(found, type):
+            return found
+    return None
 
 
 @cache
