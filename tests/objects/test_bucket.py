@@ -167,6 +167,16 @@ def test_a_forked_child_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
             client.names()
 
 
+def test_a_process_that_ends_begins_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would wait for it."""
+    monkeypatch.setattr(table, "_ending", [True])
+    with (
+        tenure.Client(store=objects_source(MemoryStore()), retry_for=0) as client,
+        pytest.raises(StoreError, match="the process ends"),
+    ):
+        client.names()
+
+
 async def rows_are_rows() -> None:
     """Write only what is unchanged, list in order and in pages, and find what is not there absent."""
     rows = ObjectTable(MemoryStore(), "a bucket")

@@ -196,12 +196,21 @@ class _Draining:
 _ending: list[bool] = []
 """Not empty once the interpreter ends: then no signal is sent any more."""
 
+_last: list[Callable[[], None]] = []
+
+
+def call_at_the_very_end(function: Callable[[], None]) -> None:
+    """Call a function at the end of this process, after all clients are closed."""
+    _last.append(function)
+
 
 def _close_all() -> None:
     _ending.append(True)
     for client in list(_open):
         with contextlib.suppress(Exception):
             client.close()
+    for function in _last:
+        function()
 
 
 atexit.register(_close_all)

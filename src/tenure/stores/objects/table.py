@@ -2,17 +2,27 @@
 
 The versions of a row are what the bucket compares: an ETag, in Google's a generation. No two values of a row are alike,
 so an ETag that is a digest of the value does not come again.
+
+**The end of the process.** obstore answers a request from a thread of its own, which needs the interpreter for that,
+and for a moment more. If the interpreter ends meanwhile, it ends that thread, which aborts the process before Python
+3.14: frames of Rust do not bear that. So at the end, after all clients are closed, requests under way are cancelled, and
+the end waits until obstore has let go of all futures that it gave out.
 """
 
 import asyncio
 import os
 import re
+import time
+import weakref
+from contextlib import suppress
 from typing import Any
 
 import obstore
 from obstore import exceptions
+from obstore.store import MemoryStore
 
 from tenure.errors import StoreError, StoreUnavailable
+from tenure.runtimes.ending import call_at_the_very_end
 from tenure.stores.rows import Row
 
 REFUSED = (exceptions.AlreadyExistsError, exceptions.PreconditionError)
@@ -43,8 +53,17 @@ LONGEST = 200
 JOINT = "+/"
 """What is between two parts of a long key. No key contains it, so a part has no name that is a whole key's, too."""
 
+ENDING = 2.0
+"""How long the end of the process waits for requests under way, in seconds."""
+
 _used_by: list[int] = []
 """The process that has sent requests. Its threads, in which obstore works, do not exist in a forked child."""
+
+_under_way: set["weakref.ref[asyncio.Future[Any]]"] = set()
+"""The futures that obstore may yet need the interpreter for: it lets go of each when it has done all with it."""
+
+_ending: list[bool] = []
+"""Not empty once the process ends."""
 
 
 class ObjectTable:
@@ -60,8 +79,8 @@ class ObjectTable:
         try:
             async with asyncio.timeout(timeout):
                 self._begin()
-                found = await obstore.get_async(self._bucket, _path(key))
-                return Row(bytes(await found.bytes_async()), _version(found.meta))
+                found = await _sent(obstore.get_async(self._bucket, _path(key)))
+                return Row(bytes(await _sent(found.bytes_async())), _version(found.meta))
         except FileNotFoundError:
             return Row()
         except exceptions.BaseError as error:
@@ -73,8 +92,9 @@ class ObjectTable:
             async with asyncio.timeout(timeout):
                 self._begin()
                 mode: Any = "create" if version is None else version
-                done = await obstore.put_async(self._bucket, _path(key), value, mode=mode, use_multipart=False)
-                return _version(done)
+                return _version(
+                    await _sent(obstore.put_async(self._bucket, _path(key), value, mode=mode, use_multipart=False))
+                )
         except REFUSED:
             return None
         except FileNotFoundError:
@@ -90,11 +110,12 @@ class ObjectTable:
                 self._begin()
                 start = _path(max(prefix[:-1], after))
                 pages: Any = obstore.list(self._bucket, offset=start, chunk_size=most)  # pyright: ignore[reportUnknownMemberType]
-                async for page in pages:
-                    keys = [each["path"].replace(JOINT, "") for each in page]
-                    found += [key for key in keys if key.startswith(prefix)]
-                    if len(found) >= most or keys[-1] > f"{prefix}\x7f":
-                        break
+                with suppress(StopAsyncIteration):
+                    while len(found) < most:
+                        keys = [each["path"].replace(JOINT, "") for each in await _sent(anext(pages))]
+                        found += [key for key in keys if key.startswith(prefix)]
+                        if keys[-1] > f"{prefix}\x7f":
+                            break
         except exceptions.BaseError as error:
             raise self._error(error, StoreUnavailable) from None
         return sorted(found)[:most]
@@ -103,7 +124,9 @@ class ObjectTable:
         """Do nothing: obstore keeps its connections for the next table."""
 
     def _begin(self) -> None:
-        """Refuse to wait in a forked child for threads that it does not have."""
+        """Refuse to wait in a forked child for threads that it does not have, and to begin anything at the end."""
+        if _ending:
+            raise StoreUnavailable(f"the request to {self._title} was not sent: the process ends")
         if not _used_by:
             _used_by.append(os.getpid())
         elif _used_by[0] != os.getpid():
@@ -116,6 +139,32 @@ class ObjectTable:
         """Translate an error."""
         kind = StoreError if isinstance(error, HOPELESS) else kind
         return kind(f"a request to {self._title} failed ({cause_of(error)})")
+
+
+async def _sent(future: Any) -> Any:  # noqa: ANN401 - asyncio.Future, which obstore declares as a coroutine
+    """Return the reply to a request."""
+    _under_way.add(weakref.ref(future, _under_way.discard))
+    try:
+        return await future
+    finally:
+        del future  # else an error would keep it, by its traceback
+
+
+def _end_requests() -> None:
+    """Cancel all requests, begin no more, and wait until no thread of obstore needs the interpreter any more."""
+    _ending.append(True)
+    until = time.monotonic() + ENDING
+    while _under_way and _used_by == [os.getpid()] and time.monotonic() < until:
+        for each in _under_way.copy():
+            if (future := each()) is not None:
+                with suppress(RuntimeError):  # its loop is closed
+                    future.get_loop().call_soon_threadsafe(future.cancel)
+            del future
+        MemoryStore()  # with each call obstore lets go of what its threads have left
+        time.sleep(0.001)
+
+
+call_at_the_very_end(_end_requests)
 
 
 def cause_of(error: Exception) -> str:
