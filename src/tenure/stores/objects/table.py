@@ -5,8 +5,8 @@ so an ETag that is a digest of the value does not come again.
 
 **The end of the process.** obstore answers a request from a thread of its own, which needs the interpreter for that,
 and for a moment more. If the interpreter ends meanwhile, it ends that thread, which aborts the process before Python
-3.14: frames of Rust do not bear that. So at the end, after all clients are closed, requests under way are cancelled, and
-the end waits until obstore has let go of all futures that it gave out.
+3.14: frames of Rust do not bear that. So at the end, after all clients are closed, requests that are under way are
+cancelled, and the end waits until obstore has let go of all futures that it gave out.
 """
 
 import asyncio
