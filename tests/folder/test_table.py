@@ -12,6 +12,7 @@ from tenure import Client
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from tenure.stores.folder.table import KEPT, FolderTable
 from tenure.stores.rows import Row, bounded
+from tenure.stores.rows.bounded import BoundedTable
 from tests.planting import planted
 
 LINK, LIST = os.link, os.listdir
@@ -31,7 +32,7 @@ def late(table: FolderTable, patch: pytest.MonkeyPatch, others: int) -> None:
     def link(mine: Path, target: Path) -> None:
         patch.setattr(os, "link", LINK)
         for number in range(1, others + 1):
-            assert FolderTable._write(table, "lock.a", b"theirs", number) == number + 1
+            assert FolderTable.write(table, "lock.a", b"theirs", number, 9) == number + 1
         LINK(mine, target)
 
     patch.setattr(os, "link", link)
@@ -121,7 +122,7 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     "a name that is there is another's": ("_link", "os.path.samefile(mine, target)", "False"),
     "files of the dead stay": ("_settle", "if name.startswith(", "if not name and name.startswith("),
     "files of the living go": ("_settle", "- LITTER_AFTER", "+ LITTER_AFTER"),
-    "a failed write leaves its file": ("_write", "mine.unlink()", "mine.stat()"),
+    "a failed write leaves its file": ("write", "mine.unlink()", "mine.stat()"),
     "capitals are kept": ("_row", '"[A-Z]"', '"[]]"'),
     "a long key is cut": ("_row", "range(0, len(name), LONGEST)", "range(0, 1)"),
     "a long key is not listed": ("_keys", "if len(name) == LONGEST:", "if False:"),
@@ -221,7 +222,7 @@ def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 def test_a_volume_that_stands_still_stops_nobody(table: FolderTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call ends in time, and no more of them stand still than a bound."""
     monkeypatch.setattr(bounded, "MOST", 2)
-    stuck, goes_on = FolderTable(table._folder), threading.Event()
+    stuck, goes_on = BoundedTable("a folder", table), threading.Event()
 
     def listdir(_folder: object) -> list[str]:
         goes_on.wait()

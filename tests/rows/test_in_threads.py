@@ -2,9 +2,14 @@
 
 import asyncio
 import threading
+from types import ModuleType
+
+import pytest
 
 from tenure import AsyncClient
-from tenure.stores.rows import row_source
+from tenure.errors import StoreUnavailable
+from tenure.stores.rows import Row, bounded, row_source
+from tests.planting import module_with
 from tests.rows.tables import DictTable, Rows
 
 LONG = 20.0
@@ -35,3 +40,66 @@ def test_the_threads_end_with_the_client() -> None:
     for each in set(threading.enumerate()) - before:
         each.join(LONG)
     assert set(threading.enumerate()) <= before
+
+
+class StuckTable(DictTable):
+    """A table whose reads of `lock.stuck` wait for the test."""
+
+    def __init__(self) -> None:
+        super().__init__(Rows())
+        self.goes_on = threading.Event()
+
+    def read(self, key: str, timeout: float) -> Row:
+        """Return a row."""
+        if key == "lock.stuck":
+            self.goes_on.wait()
+        return super().read(key, timeout)
+
+
+async def stuck_calls_stop_nobody(source: ModuleType) -> None:
+    """Each ends in its time, more than a bound wait their turn, and no more threads stand still than a bound."""
+    table, before = StuckTable(), set(threading.enumerate())
+    rows = source.InThreads("a dict", table)
+    try:
+        stuck = [asyncio.create_task(rows.read("lock.stuck", LONG)) for _ in range(source.AT_ONCE)]
+        await asyncio.sleep(0)
+        with pytest.raises(TimeoutError):
+            await rows.read("lock.a", 0.05)
+        for each in stuck:
+            each.cancel()
+        assert await rows.read("lock.a", LONG) == Row()
+        for _ in range(source.MOST - source.AT_ONCE):
+            with pytest.raises(TimeoutError):
+                await rows.read("lock.stuck", 0.001)
+        assert len(set(threading.enumerate()) - before) == source.MOST
+        with pytest.raises(StoreUnavailable, match="have not ended"):
+            await rows.read("lock.a", LONG)
+    finally:
+        table.goes_on.set()
+        for thread in set(threading.enumerate()) - before:
+            thread.join(LONG)
+    for _ in range(source.MOST + 1):
+        assert await rows.read("lock.a", LONG) == Row()
+    await rows.close()
+
+
+def test_stuck_calls_stop_nobody() -> None:
+    """Neither the loop nor the calls of others."""
+    asyncio.run(stuck_calls_stop_nobody(bounded))
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("asyncio.timeout(timeout), self._turns", "asyncio.timeout(timeout)"),
+        ("BoundedSemaphore(MOST)", "BoundedSemaphore(MOST + 1)"),
+        (
+            "            self._free.release()\n            done.set_result(result)",
+            "            done.set_result(result)",
+        ),
+    ],
+)
+def test_a_planted_bug_is_found(right: str, wrong: str) -> None:
+    """Nobody waits for a turn, more threads begin than should, or they are counted for ever."""
+    with pytest.raises((AssertionError, StoreUnavailable, pytest.fail.Exception)):
+        asyncio.run(stuck_calls_stop_nobody(module_with(bounded, (right, wrong))))

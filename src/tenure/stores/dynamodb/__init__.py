@@ -1,6 +1,5 @@
 """Locks in a table of Amazon DynamoDB: an item a name, written if it is unchanged."""
 
-from functools import partial
 from urllib.parse import SplitResult
 
 from tenure.contracts.store import StoreSource
@@ -11,6 +10,13 @@ def dynamodb_url_source(parts: SplitResult) -> StoreSource:
     """Return the source of stores in the table of a URL. Raises UsageError if the URL can't be understood."""
     from tenure.stores.dynamodb.table import DynamoTable
     from tenure.stores.rows import row_source
+    from tenure.stores.rows.bounded import BoundedTable, InThreads
 
     deployment = deployment_of(parts)
-    return row_source(deployment.title, partial(DynamoTable, deployment), poll=deployment.poll)
+    title = deployment.title
+    return row_source(
+        title,
+        lambda: BoundedTable(title, DynamoTable(deployment)),
+        lambda: InThreads(title, DynamoTable(deployment)),
+        poll=deployment.poll,
+    )

@@ -12,7 +12,6 @@ import os
 import threading
 import time
 import uuid
-from functools import partial
 from typing import Any
 
 import botocore.session
@@ -33,7 +32,7 @@ from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from tenure.escaping import shown
 from tenure.stores.dynamodb.options import DynamoDeployment
 from tenure.stores.rows import Row
-from tenure.stores.rows.bounded import MOST, BoundedCalls
+from tenure.stores.rows.bounded import MOST
 
 ATTEMPT = 1.0
 """How long one attempt of a request waits for a connection, and then for each part of the reply, in seconds."""
@@ -94,40 +93,19 @@ class _RefusedError(Exception):
 class DynamoTable:
     """The rows of a table, by a client of botocore.
 
-    Each call has a thread of its own, because to look up a host or credentials may take any time.
+    To look up a host or credentials may take any time, whatever the timeout of a call is.
     """
 
     def __init__(self, deployment: DynamoDeployment) -> None:
         """Use a table, which must exist."""
         self._deployment = deployment
-        self._calls = BoundedCalls(deployment.title)
         self._making = threading.Lock()
         self._made: Any = None
         self._closed = False
 
     def read(self, key: str, timeout: float) -> Row:
         """Return a row; `Row()` if there is none."""
-        return self._calls.run(timeout, partial(self._read, key, time.monotonic() + timeout))
-
-    def write(self, key: str, value: bytes, version: str | None, timeout: float) -> str | None:
-        """Write a row if it has this version still; return its new version, or None."""
-        return self._calls.run(timeout, partial(self._write, key, value, version, time.monotonic() + timeout))
-
-    def keys(self, prefix: str, after: str, most: int, timeout: float) -> list[str]:
-        """Return up to `most` keys that begin with `prefix` and follow `after`. DynamoDB reads all rows for that."""
-        found = self._calls.run(timeout, partial(self._keys, prefix, time.monotonic() + timeout))
-        return sorted(key for key in found if key > after)[:most]
-
-    def close(self) -> None:
-        """Disconnect."""
-        self._closed = True
-        if self._made is not None:
-            self._made.close()
-
-    # -- within a thread of its own ------------------------------------------------------------------------
-
-    def _read(self, key: str, until: float) -> Row:
-        item = self._send("get_item", until, Key={"key": {"S": key}}, ConsistentRead=True).get("Item")
+        item = self._send("get_item", timeout, Key={"key": {"S": key}}, ConsistentRead=True).get("Item")
         if item is None:
             return Row()
         try:
@@ -137,7 +115,8 @@ class DynamoTable:
                 f"an item of {self._deployment.title} is none of Tenure's: give the locks a table of their own"
             ) from None
 
-    def _write(self, key: str, value: bytes, version: str | None, until: float) -> str | None:
+    def write(self, key: str, value: bytes, version: str | None, timeout: float) -> str | None:
+        """Write a row if it has this version still; return its new version, or None."""
         if len(value) > LARGEST:
             raise StoreError(
                 f"a row of {len(value)} bytes is more than DynamoDB takes (400 KB): have fewer clients wait for a name"
@@ -155,7 +134,7 @@ class DynamoTable:
                 "ExpressionAttributeNames": {"#key": "key"},
             }
         try:
-            self._send("put_item", until, Item=item, ReturnValuesOnConditionCheckFailure="ALL_OLD", **condition)
+            self._send("put_item", timeout, Item=item, ReturnValuesOnConditionCheckFailure="ALL_OLD", **condition)
         except _RefusedError as refused:
             if refused.item.get("version") == item["version"]:  # an earlier copy of it was done
                 return mine
@@ -165,8 +144,9 @@ class DynamoTable:
             return None
         return mine
 
-    def _keys(self, prefix: str, until: float) -> list[str]:
-        found: list[str] = []
+    def keys(self, prefix: str, after: str, most: int, timeout: float) -> list[str]:
+        """Return up to `most` keys that begin with `prefix` and follow `after`. DynamoDB reads all rows for that."""
+        found, until = list[str](), time.monotonic() + timeout
         page: dict[str, Any] = {
             "ConsistentRead": True,
             "ProjectionExpression": "#key",
@@ -175,15 +155,21 @@ class DynamoTable:
             "ExpressionAttributeValues": {":prefix": {"S": prefix}},
         }
         while True:
-            reply = self._send("scan", until, **page)
+            reply = self._send("scan", until - time.monotonic(), **page)
             found += [each["key"]["S"] for each in reply["Items"]]
             if "LastEvaluatedKey" not in reply:
-                return found
+                return sorted(key for key in found if key > after)[:most]
             page["ExclusiveStartKey"] = reply["LastEvaluatedKey"]
 
-    def _send(self, operation: str, until: float, **request: Any) -> dict[str, Any]:  # noqa: ANN401 - as DynamoDB names it
+    def close(self) -> None:
+        """Disconnect."""
+        self._closed = True
+        if self._made is not None:
+            self._made.close()
+
+    def _send(self, operation: str, timeout: float, **request: Any) -> dict[str, Any]:  # noqa: ANN401 - as DynamoDB names it
         """Send a request until it is answered. Raises _RefusedError if the condition of a write is not met."""
-        lost, why = False, "no time was left"
+        lost, why, until = False, "no time was left", time.monotonic() + timeout
         while time.monotonic() < until:
             try:
                 send = getattr(self._client(lost=lost), operation)

@@ -19,13 +19,11 @@ import re
 import uuid
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from tenure.escaping import shown
 from tenure.stores.rows import Row
-from tenure.stores.rows.bounded import BoundedCalls
 
 KEPT = 16
 """How many versions of a row are kept: so many writes may come between a write and the look after it."""
@@ -53,32 +51,14 @@ HOPELESS = {
 
 
 class FolderTable:
-    """The rows of a folder. Each call has a thread of its own, because a volume that is gone may stop it for ever."""
+    """The rows of a folder. A volume that is gone may stop a call for ever, whatever its timeout is."""
 
     def __init__(self, folder: Path) -> None:
         """Use a folder that exists: one that was made where a volume is not mounted would be a client's own."""
         self._folder = folder
-        self._calls = BoundedCalls(f"the folder {shown(str(folder))}")
 
-    def read(self, key: str, timeout: float) -> Row:
+    def read(self, key: str, timeout: float) -> Row:  # noqa: ARG002 - see the class
         """Return a row; `Row()` if there is none."""
-        return self._calls.run(timeout, partial(self._read, key))
-
-    def write(self, key: str, value: bytes, version: int | None, timeout: float) -> int | None:
-        """Write a row if it has this version still; return its new version, or None."""
-        return self._calls.run(timeout, partial(self._write, key, value, version))
-
-    def keys(self, prefix: str, after: str, most: int, timeout: float) -> list[str]:
-        """Return up to `most` keys that begin with `prefix` and follow `after`, in the order of their bytes."""
-        found = self._calls.run(timeout, lambda: list(self._keys(self._folder)))
-        return sorted(key for key in found if key.startswith(prefix) and key > after)[:most]
-
-    def close(self) -> None:
-        """Do nothing: no file is open between two calls."""
-
-    # -- within a thread of its own ------------------------------------------------------------------------
-
-    def _read(self, key: str) -> Row:
         row = self._row(key)[-1]
         with self._errors(StoreUnavailable):
             for _ in range(TRIES):
@@ -92,7 +72,8 @@ class FolderTable:
                         raise
         raise StoreUnavailable(f"a row in {self._folder} was not read: others have written it all the time")
 
-    def _write(self, key: str, value: bytes, version: int | None) -> int | None:
+    def write(self, key: str, value: bytes, version: int | None, timeout: float) -> int | None:  # noqa: ARG002
+        """Write a row if it has this version still; return its new version, or None."""
         folders, number = self._row(key), (version or 0) + 1
         row, mine = folders[-1], folders[-1] / f"{MARK}new-{uuid.uuid4().hex}"
         try:
@@ -112,6 +93,13 @@ class FolderTable:
         finally:
             with suppress(OSError):
                 mine.unlink()
+
+    def keys(self, prefix: str, after: str, most: int, timeout: float) -> list[str]:  # noqa: ARG002
+        """Return up to `most` keys that begin with `prefix` and follow `after`, in the order of their bytes."""
+        return sorted(key for key in self._keys(self._folder) if key.startswith(prefix) and key > after)[:most]
+
+    def close(self) -> None:
+        """Do nothing: no file is open between two calls."""
 
     def _link(self, mine: Path, target: Path) -> bool:
         """Give a file its name; return False if another file has it."""

@@ -2,10 +2,9 @@
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from tenure.contracts.findings import judge
 from tenure.contracts.runtime import Runtime
@@ -14,13 +13,7 @@ from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from tenure.stores.rows.contract import AsyncRowTable, Row, RowTable, WatchedTable, safe_key
 from tenure.stores.rows.values import LOCK, LockRow, load_row, signs
 
-if TYPE_CHECKING:
-    import asyncio
-
 T = TypeVar("T")
-
-AT_ONCE = 32
-"""How many calls of a table for threads an AsyncClient makes at once; others wait for one of them to end."""
 
 REMEMBERED = 4096
 """How many rows a client remembers. For a row that it forgets, it begins to count anew when it sees it again."""
@@ -162,44 +155,6 @@ class TableAccess:
         with self._mutex:
             if (seen := self._seen.get(key)) is not None and seen.row.version == version:
                 seen.last = False
-
-
-class InThreads:
-    """A table for threads, as one for asyncio.
-
-    Its calls do not wait for the threads of `asyncio.to_thread`, which the program may keep busy for longer than a
-    lease lasts.
-    """
-
-    def __init__(self, table: RowTable) -> None:
-        self._table = table
-        self._threads = ThreadPoolExecutor(AT_ONCE, "tenure-table")
-        if isinstance(table, WatchedTable):
-            self.watch = table.watch
-
-    async def read(self, key: str, timeout: float) -> Row:
-        """Return a row."""
-        return await self._run(self._table.read, key, timeout)
-
-    async def write(self, key: str, value: bytes, version: Any, timeout: float) -> Any:  # noqa: ANN401
-        """Write a row."""
-        return await self._run(self._table.write, key, value, version, timeout)
-
-    async def keys(self, prefix: str, after: str, most: int, timeout: float) -> list[str]:
-        """Return keys."""
-        return await self._run(self._table.keys, prefix, after, most, timeout)
-
-    async def close(self) -> None:
-        """Disconnect."""
-        try:
-            await self._run(self._table.close)
-        finally:
-            self._threads.shutdown(wait=False)
-
-    def _run(self, call: Callable[..., T], *arguments: object) -> "asyncio.Future[T]":
-        import asyncio
-
-        return asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
 
 
 async def _result(found: T | Awaitable[T]) -> T:

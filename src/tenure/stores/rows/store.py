@@ -43,7 +43,8 @@ from tenure.doctor.rows import RULES
 from tenure.errors import StoreError
 from tenure.outcome import Outcome
 from tenure.stores import table_codec
-from tenure.stores.rows.access import InThreads, SeenRow, TableAccess
+from tenure.stores.rows.access import SeenRow, TableAccess
+from tenure.stores.rows.bounded import InThreads
 from tenure.stores.rows.contract import AsyncRowTable, Row, RowTable, first_key, safe_key
 from tenure.stores.rows.values import CELL, DELAY, LOCK, LockRow, cell_head, lasting, load_row
 from tenure.stores.sql.shared_steps import LONGEST_POLL, SharedSteps, acquire_by_polling
@@ -94,7 +95,7 @@ def row_source(
     def open_table(form: str) -> RowTable | AsyncRowTable:
         if form == "threads":
             return make()
-        return InThreads(make()) if make_async is None else make_async()
+        return InThreads(title, make()) if make_async is None else make_async()
 
     return StoreSource(title, capabilities, partial(RowStore, title, open_table, poll, capabilities))
 
