@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tenure.stores.dynamodb.table import REPLY_TYPE
 from tests.servers import DynamoServer
+
+PAGE = b"<html>Log in to use this network.</html>", "text/html"
+"""A page for people, and its type."""
 
 
 @dataclass(slots=True)
@@ -37,7 +41,8 @@ class Gateway(ThreadingHTTPServer):
         self.cuts: list[str] = []
         """The operations whose next reply ends in its middle."""
         self.pages: list[str] = []
-        """The operations whose next request does not arrive: a page for people answers it."""
+        """The operations whose next request does not arrive: a page answers it."""
+        self.page, self.page_type = PAGE
         self.requests: list[tuple[str, dict[str, Any]]] = []
         """The operation and the body of each request."""
         super().__init__(("127.0.0.1", 0), _Passing)
@@ -84,16 +89,17 @@ class _Passing(BaseHTTPRequestHandler):
             for each in ("ConditionExpression", "ExpressionAttributeNames", "ExpressionAttributeValues"):
                 body.pop(each, None)
         error = gateway.take_error(operation)
-        status, text = 200, b"<html>Log in to use this network.</html>"
+        status, text, kind = 200, b"", REPLY_TYPE
         if operation in gateway.pages:
             gateway.pages.remove(operation)
+            text, kind = gateway.page, gateway.page_type
         elif error is None or error.done:
             status, text = self._pass_on(gateway.behind, json.dumps(body))
         if error is not None:
             said = {"__type": f"com.amazonaws.dynamodb.v20120810#{error.code}", "message": error.message}
             status, text = error.status, json.dumps(said).encode()
         self.send_response(status)
-        self.send_header("content-type", "application/x-amz-json-1.0")
+        self.send_header("content-type", kind)
         self.send_header("content-length", str(len(text)))
         if operation in gateway.cuts:
             gateway.cuts.remove(operation)

@@ -230,6 +230,36 @@ def page_of_a_stranger(world: World, make: Make) -> None:
     assert rows.read("lock.a", LONG) == Row(b"1", first)
 
 
+STRANGE = (
+    (b"<html>Log in to use this network.</html>", module.REPLY_TYPE),
+    (b"{}", "application/json"),
+    (b"[]", module.REPLY_TYPE),
+    (b"null", module.REPLY_TYPE),
+    (b'{"Item": [], "Items": 5, "Attributes": [1]}', module.REPLY_TYPE),
+    (b'{"Item": {"value": {"B": "a"}}, "Items": [{"key": {"B": "a"}}], "Attributes": 5}', module.REPLY_TYPE),
+)
+"""Replies of something else, and their types."""
+
+
+def reply_of_a_stranger(world: World, make: Make) -> None:
+    """Nor anything else that DynamoDB does not say, whatever its form is."""
+    rows = make(world.url_noted)
+    first = rows.write("lock.a", b"1", None, LONG)
+    for world.gateway.page, world.gateway.page_type in STRANGE:
+        world.gateway.pages = ["GetItem", "Scan", "PutItem"]
+        assert rows.read("lock.a", LONG) == Row(b"1", first)
+        assert rows.keys("lock.", "", 9, LONG) == ["lock.a"]
+        first = rows.write("lock.a", b"1", first, LONG)
+    world.gateway.pages = [*["GetItem"] * 99, *["PutItem"] * 99, "Scan"]
+    with pytest.raises(StoreUnavailable, match="none of DynamoDB's"):
+        rows.read("lock.a", 0.3)
+    with pytest.raises(OutcomeUnknown, match="none of DynamoDB's"):
+        rows.write("lock.a", b"2", first, 0.3)
+    world.gateway.page, world.gateway.page_type = b"{}", module.REPLY_TYPE
+    with pytest.raises(StoreUnavailable, match="none of DynamoDB's"):
+        rows.keys("lock.", "", 9, LONG)
+
+
 def told_by_botocore(world: World, make: Make) -> None:
     """Do not say that a write was not done whose reply was lost, if its repetition fails before it is sent."""
     rows = make(world.url_noted)
@@ -276,6 +306,7 @@ SCENES = (
     told_nothing,
     cut_reply,
     page_of_a_stranger,
+    reply_of_a_stranger,
     told_by_botocore,
     closed_meanwhile,
 )
@@ -306,13 +337,16 @@ PLANTED: dict[str, tuple[str, str, Scene]] = {
     "a repeated write counts as refused": ("if refused.repeated:", "if False:", lost_race),
     "the first copy is forgotten": ('lost = lost or operation == "put_item"', "lost = False", told_nothing),
     "botocore repeats": ('"total_max_attempts": 1', '"total_max_attempts": 3', lost_race),
-    "a reply that is cut is read": (
-        "(HTTPClientError, ResponseParserError, UnicodeDecodeError)",
-        "HTTPClientError",
-        cut_reply,
-    ),
+    "a reply that is cut is read": ("json.loads(http_response.content)", "pass", cut_reply),
     "a refusal that is cut is read": ("status) == REFUSED or", "status) and", cut_reply),
-    "a page is read": ("http_response.status_code) == REFUSED or status < OTHER", "0)", page_of_a_stranger),
+    "a page is read": ("http_response.status_code) == REFUSED or status < OTHER", "0)", reply_of_a_stranger),
+    "a reply of another type is read": ("if status < OTHER and", "if False and", reply_of_a_stranger),
+    "the parser of botocore is trusted": (
+        "(ResponseParserError, AttributeError, TypeError, ValueError)",
+        "(ResponseParserError, ValueError)",
+        reply_of_a_stranger,
+    ),
+    "a scan without items is none": ('if "Items" not in reply:', "if False:", reply_of_a_stranger),
     "a repetition that was not sent": ("if lost or (operation", "if (operation", told_by_botocore),
     "TLS breaks only before a request": ("isinstance(error, SSLError)", "False", told_by_botocore),
     "a write when the client was closed": ("self._client(lost=lost)", "self._client(lost=False)", closed_meanwhile),
@@ -324,7 +358,9 @@ PLANTED: dict[str, tuple[str, str, Scene]] = {
 def test_a_planted_bug_is_found(bug: str, world: World) -> None:
     """Each is one that a maintainer could bring in; a scene fails."""
     right, wrong, scene = PLANTED[bug]
-    with pytest.raises((AssertionError, StoreError, ResponseParserError, pytest.fail.Exception)):
+    with pytest.raises(
+        (AssertionError, LookupError, AttributeError, StoreError, ResponseParserError, pytest.fail.Exception)
+    ):
         play(scene, world, module_with(module, (right, wrong)))
 
 

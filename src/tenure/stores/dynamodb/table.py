@@ -53,6 +53,11 @@ NOT_DONE = {
 }
 """The errors after which nothing was done, and the same request may be answered later."""
 
+REPLY_TYPE = "application/x-amz-json-1.0"
+"""The type of all replies of DynamoDB that refuse nothing."""
+
+STRANGE = "a reply was none of DynamoDB's"
+
 NOT_SENT = (ConnectTimeoutError, EndpointConnectionError, ProxyConnectionError)
 
 TOLD = {"AccessDeniedException", "ValidationException"}
@@ -156,6 +161,8 @@ class DynamoTable:
         }
         while True:
             reply = self._send("scan", until - time.monotonic(), **page)
+            if "Items" not in reply:
+                raise self._unavailable(STRANGE, lost=False)
             found += [each["key"]["S"] for each in reply["Items"]]
             if "LastEvaluatedKey" not in reply:
                 return sorted(key for key in found if key > after)[:most]
@@ -181,7 +188,7 @@ class DynamoTable:
                 why = type(error).__name__
                 if not lost:
                     raise self._unavailable(f"it cannot be reached ({why})", lost=False) from None
-            except (HTTPClientError, ResponseParserError, UnicodeDecodeError) as error:
+            except HTTPClientError as error:
                 why = type(error).__name__
             except BotoCoreError as error:
                 why = type(error).__name__
@@ -189,6 +196,10 @@ class DynamoTable:
                     raise self._unavailable(f"a write was not answered ({why})", lost=True) from None
                 kind = StoreUnavailable if isinstance(error, CredentialRetrievalError) else StoreError
                 raise self._failed(kind, why, HINTS.get(why)) from None
+            except (ResponseParserError, AttributeError, TypeError, ValueError):  # of the parser of botocore
+                if self._made is None:
+                    raise
+                why = STRANGE
             lost = lost or operation == "put_item"
             time.sleep(max(0.0, min(PAUSE, until - time.monotonic())))
         raise self._unavailable(f"it did not answer in time ({why})", lost=lost)
@@ -258,12 +269,11 @@ class DynamoTable:
 
 
 def _refuse_parts(http_response: Any, **_: object) -> None:  # noqa: ANN401 - of botocore
-    """Raise ResponseParserError for a reply that is not whole: botocore takes it for an empty one.
+    """Raise ValueError for a reply that is not whole, or not DynamoDB's: botocore takes it for an empty one.
 
     It was cut, or something between has answered.
     """
     if (status := http_response.status_code) == REFUSED or status < OTHER:
-        try:
-            json.loads(http_response.content)
-        except ValueError:
-            raise ResponseParserError from None
+        json.loads(http_response.content)
+    if status < OTHER and http_response.headers.get("content-type") != REPLY_TYPE:
+        raise ValueError(STRANGE)
