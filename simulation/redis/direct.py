@@ -23,6 +23,8 @@ from tenure.stores.redis.topology import OneServer, OpenLink, Topology
 class DirectLink:
     """A link to the present process of a server. Its coroutines never suspend."""
 
+    blocks = False
+
     def __init__(self, reach: Callable[[], Server], callbacks: RedisCallbacks) -> None:
         """Use the process that `reach` returns."""
         self._reach = reach
@@ -56,8 +58,8 @@ class DirectLink:
     async def run_request(self, template: PackedCall, request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401, ARG002 - any value, at once
         """Run the script of a template for one request."""
         server = self._connect()
-        keys, args = template.words(request_id, numbers)
-        return self._value(server, template.script, keys, (*args, *template.last_words(self._identity)))
+        script, keys, args = template.words(request_id, numbers)
+        return self._value(server, script, keys, (*args, *template.last_words(self._identity)))
 
     def send_request(self, template: PackedCall, request_id: bytes, numbers: bytes, until: float, told: object) -> bool:  # noqa: ARG002
         """Send nothing later: replies come at once."""

@@ -32,6 +32,8 @@ SHORTEST, LONGEST = 0.01, 0.5
 class SimulatedRedisLink:
     """The link of one client to one server: requests, and a notification channel on a connection of its own."""
 
+    blocks = False
+
     def __init__(
         self,
         runtime: SimRuntime,
@@ -77,9 +79,9 @@ class SimulatedRedisLink:
     async def run_request(self, template: PackedCall, request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401 - whatever the script returns
         """Run the script of a template for one request."""
         server = await self._connect(until)
-        keys, args = template.words(request_id, numbers)
+        script, keys, args = template.words(request_id, numbers)
         args = (*args, *template.last_words(server.identity()))
-        return (await self._run(server, template.script, keys, args, until)).value
+        return (await self._run(server, script, keys, args, until)).value
 
     def send_request(
         self, template: PackedCall, request_id: bytes, numbers: bytes, until: float, told: Callable[[Any], None]

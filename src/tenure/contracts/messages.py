@@ -6,6 +6,7 @@ its acquisition, so that a store recognises a request that is repeated after a l
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from tenure.contracts.owner_metadata import read_metadata
 from tenure.errors import Vote
@@ -21,7 +22,7 @@ class SharedPart:
     __slots__ = ("kept",)
 
     def __init__(self) -> None:
-        self.kept: object = None
+        self.kept: Any = None
 
 
 @dataclass(slots=True)

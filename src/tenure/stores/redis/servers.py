@@ -213,20 +213,18 @@ class ScriptRunner:
         marker = self.marker(name)
         return RequestTemplate(script, marker, state_key(name), fields, self.seen.get(marker), numbers, length)
 
-    async def run_request(
-        self, template: RequestTemplate, name: str, request_id: bytes, numbers: bytes, until: float
+    async def after(
+        self,
+        error: ReplyError | StoreUnavailable,
+        address: RedisAddress,
+        call: tuple[Script, Words, Words],
+        until: float,
     ) -> Any:  # noqa: ANN401 - whatever the script returns
-        """Run the script of a template for one request, as most acquisitions and releases do; return its value."""
-        address = self._topology.known or await self.find(name, until)
-        link = self._links.get(address) or self._servers.link(address)
-        try:
-            return await link.run_request(template, request_id, numbers, until)
-        except ReplyError as error:
-            call = _Call(template.script, *template.words(request_id, numbers), until)
-            return (await self._follow(error, address, call)).value
-        except StoreUnavailable:
-            self._topology.doubt(address)
-            raise
+        """Return the value of a call from where the server redirects it; raise what any other error of it means."""
+        if isinstance(error, ReplyError):
+            return (await self._follow(error, address, _Call(*call, until))).value
+        self._topology.doubt(address)
+        raise error
 
     def without_generation(self, template: RequestTemplate, value: Any) -> Any:  # noqa: ANN401
         """Return a reply without the generation, which this client remembers."""

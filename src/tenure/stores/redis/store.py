@@ -31,7 +31,7 @@ from tenure.contracts.messages import (
 from tenure.contracts.runtime import Event, Runtime
 from tenure.contracts.store import Capabilities
 from tenure.doctor.redis import RULES
-from tenure.errors import OutcomeUnknown
+from tenure.errors import OutcomeUnknown, StoreUnavailable
 from tenure.outcome import Outcome
 from tenure.stores.redis import codec, scripts
 from tenure.stores.redis.codec import pack
@@ -39,7 +39,7 @@ from tenure.stores.redis.deployment import NO_GUARD, Rules
 from tenure.stores.redis.examining import RedisExaminer
 from tenure.stores.redis.key_scans import KeyScans
 from tenure.stores.redis.links import wire
-from tenure.stores.redis.links.link import RedisAddress, RedisCallbacks, RedisReply, Word, Words
+from tenure.stores.redis.links.link import RedisAddress, RedisCallbacks, RedisReply, ReplyError, Word, Words
 from tenure.stores.redis.links.wire import RequestTemplate, number
 from tenure.stores.redis.names import NODE, state_key
 from tenure.stores.redis.servers import RedisChannels, RedisServers, ScriptRunner, Wiring
@@ -63,6 +63,7 @@ class RedisStore:
         callbacks = RedisCallbacks(self._heard, self._missed, codec.is_for_waiter, self._greeted)
         servers = self._servers = RedisServers(deployment, runtime, callbacks)
         self._links = servers.links
+        self._topology = servers.topology
         channels = self._channels = RedisChannels(runtime, servers, self._channel, self._missed)
         self._runner = ScriptRunner(servers, channels, rules.replicas)
         self._clustered = servers.topology.clustered
@@ -119,13 +120,20 @@ class RedisStore:
         if self._replicas:
             return await self._acquire_replicated(request, numbers + request_id, until)
         runner, shared = self._runner, request.shared
-        template = None if shared is None else shared.kept
-        if not isinstance(template, RequestTemplate) or not template.fits(request_id, runner.seen):
+        template: RequestTemplate | None = None if shared is None else shared.kept
+        if template is None or not template.fits(request_id, runner.seen):
             fields = codec.request_fields(request, self._rules.guard, self._bound, sharded=self._clustered)
             template = runner.template(scripts.ACQUIRE, request.name, fields, len(numbers), len(request_id))
             if shared is not None:
                 shared.kept = template
-        value = await runner.run_request(template, request.name, request_id, numbers, until)
+        address = self._topology.known or await runner.find(request.name, until)
+        link = self._links.get(address) or self._servers.link(address)
+        try:
+            value = link.run_request(template, request_id, numbers, until)
+            if not link.blocks:
+                value = await value
+        except (ReplyError, StoreUnavailable) as error:
+            value = await runner.after(error, address, template.words(request_id, numbers), until)
         if type(value) is int:
             return Granted(value, request.ttl)
         return codec.granted_or(runner.without_generation(template, value), request)
@@ -176,7 +184,14 @@ class RedisStore:
 
     async def release(self, release: ReleaseRequest, until: float) -> Outcome:
         template, request_id, numbers = self._packed_release(release)
-        value = await self._runner.run_request(template, release.name, request_id, numbers, until)
+        address = self._topology.known or await self._runner.find(release.name, until)
+        link = self._links.get(address) or self._servers.link(address)
+        try:
+            value = link.run_request(template, request_id, numbers, until)
+            if not link.blocks:
+                value = await value
+        except (ReplyError, StoreUnavailable) as error:
+            value = await self._runner.after(error, address, template.words(request_id, numbers), until)
         return codec.outcome_of(release, value)
 
     def send_release(

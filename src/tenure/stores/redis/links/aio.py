@@ -37,6 +37,8 @@ ASKING = wire.command(b"ASKING")
 class RedisAsyncLink:
     """Implements `Link` for one event loop."""
 
+    blocks = False
+
     def __init__(
         self,
         runtime: AsyncioRuntime,
@@ -74,8 +76,7 @@ class RedisAsyncLink:
                     raise value
             except NotSentError:
                 pass
-        keys, args = template.words(request_id, numbers)
-        return (await self._run(self._line, template.script, keys, args, until)).value
+        return (await self._run(self._line, *template.words(request_id, numbers), until)).value
 
     def send_request(
         self, template: PackedCall, request_id: bytes, numbers: bytes, until: float, told: Callable[[Any], None]

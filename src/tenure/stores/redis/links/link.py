@@ -57,14 +57,12 @@ class ReplyError(Exception):
 class PackedCall(Protocol):
     """The call of a script for requests of one lock, packed but for what differs between them: `RequestTemplate`."""
 
-    script: Script
-
     def packed(self, request_id: bytes, numbers: bytes, run_id: bytes) -> bytes:
         """Return the call for one request to the process with a run id, as it is sent."""
         ...
 
-    def words(self, request_id: bytes, numbers: bytes) -> tuple[Words, Words]:
-        """Return the keys and the arguments of the call for one request, without the run id."""
+    def words(self, request_id: bytes, numbers: bytes) -> tuple[Script, Words, Words]:
+        """Return the script, the keys and the arguments of the call for one request, without the run id."""
         ...
 
     def last_words(self, run_id: bytes) -> tuple[bytes, ...]:
@@ -79,12 +77,15 @@ class RedisLink(Protocol):
     OutcomeUnknown if the server may have carried the request out, and ReplyError if it replied with an error.
     """
 
+    blocks: bool
+    """Whether `run_request` blocks in place, where a coroutine would only take time."""
+
     async def run(self, script: Script, keys: Words, args: Words, until: float) -> RedisReply:
         """Run a script with `args` and, as its last argument, the run id of the server process."""
         ...
 
-    async def run_request(self, template: PackedCall, request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401 - whatever the script returns
-        """Run the script of a template for one request, and return its value."""
+    def run_request(self, template: PackedCall, request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401 - whatever the script returns
+        """Run the script of a template for one request; return its value if this `blocks`, else what awaits it."""
         ...
 
     def send_request(

@@ -110,7 +110,7 @@ class RedisConnection:
                 self._tell(self.reply(until - clocks.steady()))
             return self.reply(until - clocks.steady())
         data = self._recv(CHUNK)  # b"" if the server closed the connection: `reply` finds that out
-        if data[1:9].isdigit() and wire.begins_giant(data):
+        if data[:1] in wire.LISTS and wire.begins_giant(data):
             raise wire.giant()
         self._feed(data)
         reply = self._gets()

@@ -43,6 +43,8 @@ Pack = Callable[[Script, Words, Words, bytes], bytes]
 class RedisThreadLink:
     """The link to one server, for the threads of one client."""
 
+    blocks = True
+
     def __init__(
         self,
         runtime: ThreadsRuntime,
@@ -70,27 +72,27 @@ class RedisThreadLink:
     async def run(self, script: Script, keys: Words, args: Words, until: float) -> RedisReply:
         return self._run(script, keys, args, until)
 
-    async def run_request(self, template: PackedCall, request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401 - whatever the script returns
+    def run_request(self, template: PackedCall, request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401 - whatever the script returns
         """Run the script of a template for one request, as most acquisitions and releases do; return its value."""
         now = self._now()
         connection = self._pool.take(now) if now < until else None
         if connection is None:
             connection = self._take(until)
         try:
-            packed = template.packed(request_id, numbers, connection.run_id)
-            reply = connection.exchange(packed, until - connection.used)
+            reply = connection.exchange(
+                template.packed(request_id, numbers, connection.run_id), until - connection.used
+            )
         except RedisUnsent:
             self._pool.lose(connection)
-            keys, args = template.words(request_id, numbers)
-            return self._run_text(self._connect(until), template.script, keys, args, until).value
+            return self._run_text(self._connect(until), *template.words(request_id, numbers), until).value
         except BaseException as error:  # noqa: BLE001 - it is raised again
             self._fail(connection, error)
-        if type(reply) is ReplyError and reply.code == "NOSCRIPT":
-            keys, args = template.words(request_id, numbers)
-            return self._run_text(connection, template.script, keys, args, until).value
-        self._pool.put_back(connection)
         if type(reply) is ReplyError:
+            if reply.code == "NOSCRIPT":
+                return self._run_text(connection, *template.words(request_id, numbers), until).value
+            self._pool.put_back(connection)
             raise reply
+        self._pool.put_back(connection)
         return reply
 
     def send_request(
@@ -280,12 +282,14 @@ class FanOutLink(RedisThreadLink):
     One thread has requests under way at all nodes, so no node may block it: neither by a reply nor by a connection.
     """
 
+    blocks = False
+
     async def run(self, script: Script, keys: Words, args: Words, until: float) -> RedisReply:
         return await self._run_beside(partial(wire.evalsha, script, keys, args), lambda: (script, keys, args), until)
 
     async def run_request(self, template: PackedCall, request_id: bytes, numbers: bytes, until: float) -> Any:  # noqa: ANN401 - whatever the script returns
         packed = partial(template.packed, request_id, numbers)
-        answer = await self._run_beside(packed, lambda: (template.script, *template.words(request_id, numbers)), until)
+        answer = await self._run_beside(packed, partial(template.words, request_id, numbers), until)
         return answer.value
 
     async def command(self, *words: Word, until: float) -> Any:  # noqa: ANN401 - whatever the command answers
