@@ -59,12 +59,9 @@ def check_name(name: object, what: str = "a lock name") -> str:
 
 def check_duration(value: object, what: str, least: float = 0.0) -> float:
     """Return `value` as seconds if it is a number from `least` to 366 days; else raise UsageError."""
-    allowed = f"{what} must be a number of seconds from {least:g} to {LONGEST:.0f}, not {value!r}"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise UsageError(allowed)
-    if not least <= value <= LONGEST:  # False for NaN as well
-        raise UsageError(allowed)
-    return float(value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= LONGEST:  # NaN is not
+        return float(value)
+    raise UsageError(f"{what} must be a number of seconds from {least:g} to {LONGEST:.0f}, not {value!r}")
 
 
 def check_ttl(value: object, able: "Capabilities") -> float:

@@ -110,21 +110,31 @@ class LockBase(Generic[F]):
     """What a LockTimeout says of the kind if the client may hold the name itself."""
     _advice = "Make the lock with reentrant=True to acquire it again, or release it first, or give a timeout."
     """The advice of a SelfDeadlock."""
-    _may_leave_early = True
-    """Whether the end of a `with` waits for no reply to its release, if the options say so."""
+    _leaves_early: bool | None = None
+    """Whether the end of a `with` waits for no reply to its release; None: as the client says."""
     _face: Callable[[Session, CoreLease, str], Any]
     """Makes the lease that a caller gets."""
 
     def __init__(
-        self, client: Sessions, name: str, options: LockOptions, *, capacity: int = 1, weight: int = 1
+        self,
+        client: Sessions,
+        name: str,
+        options: LockOptions,
+        *,
+        capacity: int = 1,
+        weight: int = 1,
+        linger: float = 0.0,
+        fair_after: int = 0,
     ) -> None:
         self._client = client
         self._name = check_name(name)
         self._options = options
-        self._plain = not (options.detect_deadlock or options.max_waiters is not None)
+        self._plain = not (options.detect_deadlock or options.max_waiters is not None or linger)
         """Whether an acquisition is a request and nothing more."""
         self._tells = options.on_lost is not None or options.on_revoke is not None
         """Whether a lease is given callbacks."""
+        if options.wait_for_release is not None and self._leaves_early is None:
+            self._leaves_early = not options.wait_for_release
         max_hold = NEVER if options.max_hold is None else options.max_hold
         self._spec = LockSpec(
             self._full(name),
@@ -135,7 +145,9 @@ class LockBase(Generic[F]):
             capacity,
             micros(options.min_hold),
             name,
+            linger=linger,
             advice=self._advice,
+            fair_after=fair_after,
             renew=options.renew,
             kind=self._reported,
             template=options.template,
@@ -199,9 +211,8 @@ class LockBase(Generic[F]):
 
     def _lease(self, session: Session, core: CoreLease) -> F:
         core.by = session.runtime.mark()
-        if self._may_leave_early:
-            waits = self._options.wait_for_release
-            core.quick = session.quick if waits is None else not waits
+        if session.quick if self._leaves_early is None else self._leaves_early:
+            core.quick = True
         lease: F = self._face(session, core, self._name)
         return self._told(lease) if self._tells else lease
 
@@ -322,10 +333,18 @@ class EnteredLockBase(EnteredByWith, LockBase[F]):
     """The keywords that `acquire` takes."""
 
     def __init__(
-        self, client: Sessions, name: str, options: LockOptions, *, capacity: int = 1, weight: int = 1
+        self,
+        client: Sessions,
+        name: str,
+        options: LockOptions,
+        *,
+        capacity: int = 1,
+        weight: int = 1,
+        linger: float = 0.0,
+        fair_after: int = 0,
     ) -> None:
-        super().__init__(client, name, options, capacity=capacity, weight=weight)
-        self._entered = Entered[Any](threads.mark, threads.ended)
+        super().__init__(client, name, options, capacity=capacity, weight=weight, linger=linger, fair_after=fair_after)
+        self._entered: Entered[Any] = Entered(threads.mark, threads.ended)
 
     def _acquire_or_stop(
         self, spec: LockSpec, timeout: float | None, stop: Stop | None, unknown: Mapping[str, object]
@@ -392,7 +411,7 @@ class BlockingLockBase(EnteredLockBase[Lease], Generic[Busy_co]):
         """
         if stop is not None or unknown:
             return self._acquire_or_stop(self._spec, timeout, stop, unknown)
-        return self._acquire(self._spec, timeout)
+        return drive(self._obtain(self._client.session(), self._spec, timeout))
 
     def try_acquire(self) -> Lease | None:
         """Acquire the lock if it is free at once; else return None. Raises StoreError if the store did not answer."""
@@ -448,10 +467,18 @@ class AsyncEnteredLockBase(EnteredByAsyncWith, LockBase[F]):
     """What all locks of an `AsyncClient` have in common, of one name or of several."""
 
     def __init__(
-        self, client: Sessions, name: str, options: LockOptions, *, capacity: int = 1, weight: int = 1
+        self,
+        client: Sessions,
+        name: str,
+        options: LockOptions,
+        *,
+        capacity: int = 1,
+        weight: int = 1,
+        linger: float = 0.0,
+        fair_after: int = 0,
     ) -> None:
-        super().__init__(client, name, options, capacity=capacity, weight=weight)
-        self._entered = Entered[Any](tasks.mark, tasks.ended, tasks.in_this_loop)
+        super().__init__(client, name, options, capacity=capacity, weight=weight, linger=linger, fair_after=fair_after)
+        self._entered: Entered[Any] = Entered(tasks.mark, tasks.ended, tasks.in_this_loop)
 
     async def _acquire(self, spec: LockSpec, timeout: float | None) -> F:
         return await self._obtain(self._client.session(), spec, timeout)

@@ -219,7 +219,7 @@ class _ElectionBase(NeverEntered, LockBase[T]):
 
     _kind = "an election"
     _reported = "election"
-    _may_leave_early = False
+    _leaves_early = False
     _enter_instead = "campaign()"
     _advice = "This candidate leads already: publish() another value, or resign() first, or give a timeout."
 

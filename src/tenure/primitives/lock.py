@@ -1,7 +1,5 @@
 """The lock, which has one holder at a time."""
 
-from dataclasses import replace
-
 from tenure.lease import AsyncLease, Lease
 from tenure.primitives.base import AsyncLockBase, BlockingLockBase, F, LockBase, Sessions
 from tenure.primitives.options import Busy_co, PlainLockOptions
@@ -9,9 +7,7 @@ from tenure.primitives.options import Busy_co, PlainLockOptions
 
 class _PlainLockBase(LockBase[F]):
     def __init__(self, client: Sessions, name: str, options: PlainLockOptions) -> None:
-        super().__init__(client, name, options)
-        self._spec = replace(self._spec, linger=options.linger, fair_after=options.bound())
-        self._plain = self._plain and not options.linger
+        super().__init__(client, name, options, linger=options.linger, fair_after=options.bound())
 
 
 class Lock(_PlainLockBase[Lease], BlockingLockBase[Busy_co]):

@@ -163,7 +163,7 @@ def _nearest(word: str, words: Iterable[str]) -> str:
     return next(iter(get_close_matches(word, list(words), 1)), "")
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class LockOptions:
     """The options of a lock, checked. All times in seconds."""
 
@@ -185,7 +185,7 @@ class LockOptions:
     def __post_init__(self) -> None:
         """Ask only once if `busy` says not to wait."""
         if self.busy != WAIT and self.timeout is None:
-            object.__setattr__(self, "timeout", 0.0)
+            self.timeout = 0.0
 
     def check(self, able: Capabilities) -> Self:
         """Return self if a store with these capabilities allows every value; else raise UsageError."""
@@ -255,7 +255,7 @@ UNFAIR = "fair=False"
 """The option in the words of Python, as an error names it. The command line replaces them by its own `--unfair`."""
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class PlainLockOptions(LockOptions):
     """The options of a lock that has one holder at a time, checked. All times in seconds."""
 

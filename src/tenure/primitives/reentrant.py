@@ -223,7 +223,7 @@ class _ReentrantLockBase(LockBase[F]):
     """The part of a reentrant lock that is the same for threads and asyncio."""
 
     _if_held = "is entered again only by the thread or task that acquired it"
-    _may_leave_early = False
+    _leaves_early = False
     _holding: Callable[[Session, CoreLease, str, _Hold], F]
     """Makes a lease object of a hold."""
 
