@@ -48,13 +48,14 @@ MOST_PLANS = 1000
 class AttemptPlan:
     """The values that all attempts of one client for one spec share. The first attempt computes them."""
 
-    __slots__ = ("channel", "interval", "key", "owner", "request_timeout", "shared", "shared_range", "ttl")
+    __slots__ = ("interval", "key", "owner", "request_timeout", "shared", "shared_range", "ttl", "usual_key")
 
     def __init__(self, access: "StoreAccess", spec: LockSpec) -> None:
         """Compute it, for a client that is open."""
         longest = INTERVAL if access.channel else POLLING
-        self.channel = access.channel
         self.key = spec.key
+        self.usual_key = None if spec.linger or access.events is not None else self.key
+        """The key, if an acquisition is nothing but that of a local queue, as most are."""
         self.ttl = spec.ttl if spec.max_hold == NEVER else min(spec.ttl, micros(spec.max_hold))
         self.interval = longest if self.ttl >= 4 * longest else self.ttl // 4
         self.owner = spec.metadata or access.owner
@@ -106,8 +107,8 @@ class StoreAccess:
         """The notification channel of this client; empty if the store sends no notifications."""
         self.attempts: dict[str, Acquisition] = {}
         """The acquisitions under way, by the id of their request."""
-        self.plans: dict[int, AttemptPlan] = {}
-        """What attempts have computed from a spec, by the id of the spec."""
+        self.plans: dict[object, AttemptPlan] = {}
+        """What attempts have computed from a spec, by the `plan_key` of the spec."""
         self.renewer = Renewer(runtime, store, self.requests.request_timeout)
         self.background_releases = BackgroundReleases(runtime)
         self.late_releases = BackgroundReleases(runtime)
@@ -182,10 +183,15 @@ class StoreAccess:
             )
 
     async def _open(self, until: float) -> None:
-        self.channel = await self.store.open(self._deliver, until)
+        self.hear_at(await self.store.open(self._deliver, until))
         if self.events is not None:
             self.events.tokens = self.store.capabilities.tokens
         self.opened = True
+
+    def hear_at(self, channel: str) -> None:
+        """Note the notification channel of this client. Each plan depends on it, and is computed anew."""
+        self.channel = channel
+        self.plans = {}  # last: a plan that another thread computes meanwhile goes into the dict that is given up
 
     def refuse_if_closed(self) -> None:
         """Raise UsageError once the client is closed."""
@@ -237,11 +243,14 @@ class StoreAccess:
             found += page.names
         return sorted(found)
 
-    def plan_for(self, spec: LockSpec) -> AttemptPlan:
-        """Compute the plan of a spec, and keep it for the next attempts."""
-        if len(self.plans) >= MOST_PLANS:
-            self.plans.clear()  # it costs less to compute the plans in use again than to tell which they are
-        plan = self.plans[spec.id] = AttemptPlan(self, spec)
+    def plan_of(self, spec: LockSpec) -> AttemptPlan:
+        """Return the plan of a spec; the first attempt computes it. The store must be open."""
+        plans = self.plans
+        plan = plans.get(spec.plan_key)
+        if plan is None:
+            if len(plans) >= MOST_PLANS:
+                plans.clear()  # it costs less to compute the plans in use again than to tell which they are
+            plan = plans[spec.plan_key] = AttemptPlan(self, spec)
         return plan
 
 

@@ -35,7 +35,7 @@ from tenure.contracts.messages import (
     Reply,
     WithdrawRequest,
 )
-from tenure.core.access import StoreAccess
+from tenure.core.access import AttemptPlan, StoreAccess
 from tenure.core.deadlocks import LOOK_EVERY, refuse_deadlock
 from tenure.core.lease import CoreLease, Grant
 from tenure.core.requests import MIN_REQUEST_TIME
@@ -97,14 +97,14 @@ class Attempt:
     _warn_at = NEVER
     """When to say in the log that the caller may wait for itself."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - by position, which is faster
         self,
         access: StoreAccess,
         spec: LockSpec,
+        plan: AttemptPlan,
         until: float | None,
         owned: list[CoreLease],
-        *,
-        wait: bool,
+        wait: bool,  # noqa: FBT001 - the same
         span: int = 1,
     ) -> None:
         """Prepare to acquire by the local instant `until` (None: wait for ever), or with one request without `wait`.
@@ -119,9 +119,6 @@ class Attempt:
         self.spec = spec
         self._until = until
         self._owned = owned
-        plan = access.plans.get(spec.id)
-        if plan is None or plan.channel is not access.channel:
-            plan = access.plan_for(spec)
         proposal = access.highest
         if not access.local and (wall := runtime.wall()) > proposal:  # a local store reads the same clock itself
             proposal = wall
@@ -159,9 +156,11 @@ class Attempt:
                 self._access.refuse_to_acquire()
             if self.unanswered_since != NEVER:  # earlier leaders got no answer
                 reply = await self._send_until_answered()
-            elif reply is None:
+            elif reply is None:  # as `_send_again`, which has more to undo
+                self._engaged = True
+                sent = self._sent = self._runtime.now()
                 try:
-                    reply = await self._send()
+                    reply = await self._send_once(sent + self._request_timeout)
                 except StoreUnavailable as error:
                     reply = await self._send_until_answered(error)
             if isinstance(reply, Granted) and (lease := self._enter_granted(reply)) is not None:
@@ -217,13 +216,13 @@ class Attempt:
                 return result
             reply = await self._send_until_answered()
 
-    def _send(self) -> Coroutine[Any, Any, Reply]:
-        """Send the request."""
+    async def _send_again(self) -> Reply:
+        """Send the request, which may have been sent before."""
         self._engaged = True
         self._retry_at = NEVER
         self._granted = 0  # an earlier push no longer counts: the store repeats that grant, or has forgotten it
         self._sent = self._runtime.now()
-        return self._send_once(self._sent + self._request_timeout)
+        return await self._send_once(self._sent + self._request_timeout)
 
     async def _send_until_answered(self, unanswered: StoreUnavailable | None = None) -> Reply:
         """Send the request; repeat it while the store does not answer, for as long as the client's `retry_for`.
@@ -234,7 +233,7 @@ class Attempt:
         while True:
             if unanswered is None:
                 try:
-                    reply = await self._send()
+                    reply = await self._send_again()
                 except StoreUnavailable as error:
                     unanswered = error
                 else:

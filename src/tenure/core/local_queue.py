@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenure.contracts.deadlines import MICROS, NEVER, seconds
 from tenure.contracts.messages import NotGranted, WaiterView
-from tenure.core.access import StoreAccess
+from tenure.core.access import AttemptPlan, StoreAccess
 from tenure.core.attempt import Attempt
 from tenure.core.lease import CoreLease
 from tenure.core.self_deadlock import WARN_AFTER, refuse_to_wait_for_oneself, warn_of_waiting_for_oneself
@@ -157,8 +157,14 @@ class LocalQueues:
         self._dismissed = False
         self._queues: dict[LocalQueueKey, LocalQueue] = {}
 
-    async def acquire(
-        self, spec: LockSpec, key: LocalQueueKey, until: float | None, owned: list[CoreLease], *, wait: bool
+    async def acquire(  # noqa: PLR0917 - by position, which is faster
+        self,
+        spec: LockSpec,
+        key: LocalQueueKey,
+        plan: AttemptPlan,
+        until: float | None,
+        owned: list[CoreLease],
+        wait: bool,  # noqa: FBT001 - the same
     ) -> CoreLease | NotGranted:
         """Acquire `spec`, behind the earlier contenders of this client for the same `key`.
 
@@ -170,7 +176,7 @@ class LocalQueues:
             with self._mutex:
                 present = self._queues.setdefault(key, local_queue)
             if present is local_queue:
-                attempt = Attempt(self._access, spec, until, owned, wait=wait, span=span)
+                attempt = Attempt(self._access, spec, plan, until, owned, wait, span)
                 return self._enter(local_queue, attempt, await attempt.run())
         except BaseException as error:
             self._fail(local_queue, attempt, error)
@@ -353,21 +359,20 @@ class LocalQueues:
         self,
         local_queue: LocalQueue,
         spec: LockSpec,
-        key: LocalQueueKey,
         until: float | None,
         owned: list[CoreLease],
         *,
         wait: bool,
     ) -> CoreLease | NotGranted:
         """Take up the lease that lingers; if it cannot be used, release it and acquire another."""
-        lease = self.take_up(spec, key, owned)
+        lease = self.take_up(spec, local_queue.key, owned)
         if lease is not None:
             return lease
         lease = self._end_lingering(local_queue, None, owned)
         if lease is not None:
             await self._release(lease)
             owned.remove(lease)
-        return await self.acquire(spec, key, until, owned, wait=wait)
+        return await self.acquire(spec, local_queue.key, self._access.plan_of(spec), until, owned, wait)
 
     def end_lingering(self, local_queue: LocalQueue, lease: CoreLease | None = None) -> None:
         """Release the lease that lingers in this queue, if there is one (only `lease`, if given), in the background."""
@@ -433,7 +438,7 @@ class LocalQueues:
         contender = LocalWaiter(spec, self._runtime.event(), self._runtime.now(), owned)
         try:
             if not self._join(local_queue, contender, wait=wait):
-                return await self._go_on(local_queue, spec, local_queue.key, until, owned, wait=wait)
+                return await self._go_on(local_queue, spec, until, owned, wait=wait)
             if not wait or not await self._wait_for_call(local_queue, contender, until):
                 return self._not_granted(local_queue, contender.place)
             if contender.lease is not None:
@@ -520,9 +525,8 @@ class LocalQueues:
         attempt, spec = None, contender.spec
         try:
             contender.leads = False  # from here on `_call_next_leader` and `_fail`, below, call the next leader
-            attempt = Attempt(
-                self._access, spec, until, contender.owned, wait=True, span=self._access.store.capabilities.span
-            )
+            plan, span = self._access.plan_of(spec), self._access.store.capabilities.span
+            attempt = Attempt(self._access, spec, plan, until, contender.owned, True, span)  # noqa: FBT003 - as above
             attempt.unanswered_since = max(local_queue.unanswered_since, contender.since)
             return self._enter(local_queue, attempt, await attempt.run())
         except BaseException as error:

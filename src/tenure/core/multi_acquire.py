@@ -209,7 +209,7 @@ class _Part(Attempt):
     def __init__(
         self, access: StoreAccess, spec: LockSpec, until: float | None, owned: list[CoreLease], *, wait: bool
     ) -> None:
-        super().__init__(access, spec, until, owned, wait=wait)
+        super().__init__(access, spec, access.plan_of(spec), until, owned, wait)
         self._before = False
 
     def go_along(self, sent: float) -> AcquireRequest:
@@ -268,7 +268,7 @@ class _Leader(Attempt):
         *,
         wait: bool,
     ) -> None:
-        super().__init__(access, spec, until, owned, wait=wait)
+        super().__init__(access, spec, access.plan_of(spec), until, owned, wait)
         self._followers = followers
         """The parts whose requests go along. The multi-acquire that made them runs them afterwards."""
 

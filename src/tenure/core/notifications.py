@@ -30,7 +30,8 @@ class Notifications:
             self._revocation_requested(notification)
             return
         if notification.kind is NotificationKind.GAP:
-            self._access.channel = self._access.channel or notification.channel  # a store may have found one now
+            if not self._access.channel:  # a store may have found one now
+                self._access.hear_at(notification.channel)
             self._retry_all()
             return
         attempt = self._access.attempts.get(notification.request_id)

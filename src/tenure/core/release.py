@@ -40,6 +40,7 @@ class Releases:
         self._runtime = access.runtime
         self._store = access.store
         self._renewer = access.renewer
+        self._request_timeout = access.requests.request_timeout
         self._sending = access.store if isinstance(access.store, SendsReleases) else None
         self.sent: dict[str, tuple[CoreLease, float]] = {}
         """The leases whose release was sent and not answered, by the id of their request, and until when it may be."""
@@ -63,15 +64,15 @@ class Releases:
         try:
             if (queue := lease.local_queue) is not None and queue.linger and self.local_queues.linger_on(lease):
                 return Outcome.RELEASED
-            left_queue = self.local_queues.leave(lease)
+            left_queue = queue is not None and self.local_queues.leave(lease)
             if left_queue or lease.begin_release():
                 if not left_queue:
-                    if lease.local_queue is not None and self.local_queues.hand_off(lease):
+                    if queue is not None and self.local_queues.hand_off(lease):
                         return Outcome.RELEASED
                     left_queue = True
                     self._renewer.discard(lease)
                 began = self._runtime.now()
-                until, release = began + self._access.requests.request_timeout(lease.ttl), self._to_release(lease)
+                until, release = began + self._request_timeout(lease.ttl), self._to_release(lease)
                 try:
                     if not lease.awaited and self._send(lease, release, until):
                         return Outcome.RELEASED
@@ -189,7 +190,7 @@ class Releases:
 
     async def _released_by_another(self, lease: CoreLease) -> Outcome:
         """Wait for the outcome of a release by another thread or task; a second request could get another outcome."""
-        until = self._runtime.now() + 4 * self._access.requests.request_timeout(lease.ttl) + 1.0
+        until = self._runtime.now() + 4 * self._request_timeout(lease.ttl) + 1.0
         while lease.outcome is None and self._runtime.now() < until:
             self.collect(self._runtime.now())
             await self._runtime.sleep(0.002)
@@ -197,7 +198,7 @@ class Releases:
 
     async def _release_again(self, lease: CoreLease, first: BaseException, began: float) -> Outcome:
         """Release again, after a first request that the store may or may not have carried out."""
-        release, timeout = self._to_release(lease), self._access.requests.request_timeout(lease.ttl)
+        release, timeout = self._to_release(lease), self._request_timeout(lease.ttl)
         try:
             if isinstance(first, StoreError) and not isinstance(first, StoreUnavailable):
                 raise first

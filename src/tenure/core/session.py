@@ -176,10 +176,9 @@ class Session(StoreAccess):
         if owned is None:
             owned = []
         until = None if timeout is None else self.runtime.now() + timeout
-        if self.opened and self.events is None and not spec.linger:  # the usual case
-            plan = self.plans.get(spec.id)
-            if plan is not None and plan.key is not None:
-                return self.local_queues.acquire(spec, plan.key, until, owned, wait=timeout != 0)
+        plan = self.plans.get(spec.plan_key)
+        if plan is not None and (key := plan.usual_key) is not None and self.opened:
+            return self.local_queues.acquire(spec, key, plan, until, owned, timeout != 0)
         acquire = partial(self._acquire, spec, timeout, until, owned)
         if self.events is None:
             return acquire()
@@ -192,9 +191,10 @@ class Session(StoreAccess):
             await self.open(timeout, spec)
         if spec.linger and not (self.channel or self.store.capabilities.tells):
             raise UsageError(NO_LINGER)
-        if (key := spec.key) is not None:
-            return await self.local_queues.acquire(spec, key, until, owned, wait=timeout != 0)
-        return await Attempt(self, spec, until, owned, wait=timeout != 0).run()
+        plan = self.plan_of(spec)
+        if (key := plan.key) is not None:
+            return await self.local_queues.acquire(spec, key, plan, until, owned, timeout != 0)
+        return await Attempt(self, spec, plan, until, owned, timeout != 0).run()
 
     async def give_back(self, owned: list[CoreLease]) -> None:
         """Release the leases of an acquisition whose caller was interrupted before it had them."""

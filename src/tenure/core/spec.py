@@ -7,11 +7,13 @@ from tenure.contracts.deadlines import NEVER
 from tenure.core.actor import Actor
 from tenure.core.stop import Stop
 
+_numbers = count()
+
 LocalQueueKey = tuple[str, int, int, int]
 """The name, the ttl, the lock delay and the bound of barging of all contenders of a local queue."""
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class LockSpec:
     """What a caller wants to hold. `ttl`, `lock_delay` and `min_hold` in microseconds, `max_hold` in seconds."""
 
@@ -46,14 +48,15 @@ class LockSpec:
     """The kind of primitive, for events."""
     template: str = ""
     """The name as it stands in a decorator, or the template that the program gave, for events; empty: there is none."""
-    id: int = field(default_factory=count().__next__, init=False, repr=False, compare=False)
-    """No other spec of the process has it. A session finds by it what it has computed from the spec."""
+    key: LocalQueueKey | None = field(init=False, repr=False, compare=False)
+    """What all specs that share a local queue have in common; None if this spec uses no local queue."""
+    plan_key: LocalQueueKey | int = field(init=False, repr=False, compare=False)
+    """What all specs have in common for which a session computes the same plan. A program may make a lock object for
+    each use of it. A number that no other spec of the process has if the plan is of this spec alone."""
 
-    @property
-    def key(self) -> LocalQueueKey | None:
-        """What all specs that share a local queue have in common; None if this spec uses no local queue."""
-        if self.weight != 1 or self.capacity != 1 or not self.renew:
-            return None
-        if self.resizable or self.min_hold or self.metadata:
-            return None
-        return self.name, self.ttl, self.lock_delay, self.fair_after
+    def __post_init__(self) -> None:
+        """Compute the keys."""
+        alone = self.weight != 1 or self.capacity != 1 or not self.renew
+        alone = alone or self.resizable or bool(self.min_hold or self.metadata)
+        self.key = key = None if alone else (self.name, self.ttl, self.lock_delay, self.fair_after)
+        self.plan_key = next(_numbers) if key is None or self.linger or self.max_hold != NEVER else key
