@@ -6,12 +6,38 @@ import sys
 
 import pytest
 import redis.exceptions as from_redis
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from tenure.stores.redis import scripts
 from tenure.stores.redis.links import wire
 from tenure.stores.redis.links.link import RedisAddress, ReplyError
+from tenure.stores.redis.names import NODE, state_key
 
 HERE = RedisAddress("example.org", 7000)
+
+
+@given(
+    name=st.text(min_size=1, max_size=40),
+    seen=st.sampled_from([None, b"12 abc", b"12 abcd@0"]),
+    run_id=st.sampled_from([b"", b"abc", b"abcd@0"]),
+    request_id=st.sampled_from([b"0-1", b"0123456789abcdef-ffff"]),
+    numbers=st.binary(max_size=20),
+)
+def test_a_template_packs_the_call_that_its_words_say(
+    name: str, seen: bytes | None, run_id: bytes, request_id: bytes, numbers: bytes
+) -> None:
+    """A request that is packed anew after a NOSCRIPT, or by its text, is the same request."""
+    state, length = state_key(name), len(request_id)
+    template = wire.RequestTemplate(scripts.ACQUIRE, NODE, state, b"fields", seen, len(numbers), length)
+    script, keys, args = template.words(request_id, numbers)
+    assert keys == (NODE, state, f"{state}:q", f"{state}:t:{request_id.decode()}")
+    assert args == (b"fields", seen or b"", numbers + request_id)
+    last = template.last_words(run_id)
+    call = wire.command(b"EVALSHA", script.digest, b"4", *keys, *args, *last)
+    assert template.packed(request_id, numbers, run_id) == call
+    assert last or (seen or b"").endswith(run_id)
 
 
 def wrapped(inner: OSError) -> Exception:

@@ -8,6 +8,7 @@ import os
 import re
 import ssl
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Final, cast
 
 import hiredis
@@ -91,6 +92,12 @@ def evalsha(script: Script, keys: Words, args: Words, run_id: bytes) -> bytes:
     return _pack((b"EVALSHA", script.digest, number(len(keys)), *keys, *args, run_id))
 
 
+@lru_cache(maxsize=64)
+def _words(*words: Word) -> bytes:
+    """Encode words that most names have in common, without the number of words: a program may use a name but once."""
+    return _pack(words).partition(b"\r\n")[2]
+
+
 class RequestTemplate:
     """The call of a script for requests of one lock: all is packed but what differs between the requests.
 
@@ -98,7 +105,7 @@ class RequestTemplate:
     the request id.
     """
 
-    __slots__ = ("_head", "_keys", "_middle", "_seen", "_short", "fields", "length", "marker", "script", "seen")
+    __slots__ = ("_head", "_middle", "_seen", "_state", "fields", "length", "marker", "script", "seen")
 
     def __init__(  # noqa: PLR0917 - made in one place only
         self, script: Script, marker: str, state: str, fields: bytes, seen: bytes | None, numbers: int, length: int
@@ -109,14 +116,13 @@ class RequestTemplate:
         self.fields = fields
         self.seen = seen
         self.length = length
-        self._keys = marker, state, state + ":q", f"{state}:t:"
-        packed = _pack((b"EVALSHA", script.digest, b"4", *self._keys[:3])).partition(b"\r\n")[2]
-        tombstone = self._keys[3].encode()
-        self._head = b"*11\r\n%b$%d\r\n%b" % (packed, len(tombstone) + length, tombstone)
-        self._short = b"*10" + self._head[3:]
+        self._state = state
         self._seen = seen or b""
-        constant = _pack((fields, self._seen)).partition(b"\r\n")[2]
-        self._middle = b"\r\n%b$%d\r\n" % (constant, numbers + length)
+        key = state.encode()
+        size = len(key)
+        keys = b"$%d\r\n%b\r\n$%d\r\n%b:q\r\n$%d\r\n%b:t:" % (size, key, size + 2, key, size + 3 + length, key)
+        self._head = _words(b"EVALSHA", script.digest, b"4", marker) + keys
+        self._middle = b"\r\n%b$%d\r\n" % (_words(fields, self._seen), numbers + length)
 
     def fits(self, request_id: bytes, seen: Mapping[Word, bytes]) -> bool:
         """Tell whether a request id has the length that was packed, and the generation is still the one in `seen`."""
@@ -125,14 +131,14 @@ class RequestTemplate:
     def packed(self, request_id: bytes, numbers: bytes, run_id: bytes) -> bytes:
         """Return the call for one request to the process with a run id, which is left out if the generation has it."""
         if run_id and self._seen.endswith(run_id):
-            return b"".join((self._short, request_id, self._middle, numbers, request_id, b"\r\n"))
+            return b"".join((b"*10\r\n", self._head, request_id, self._middle, numbers, request_id, b"\r\n"))
         last = b"\r\n$%d\r\n%b\r\n" % (len(run_id), run_id)
-        return b"".join((self._head, request_id, self._middle, numbers, request_id, last))
+        return b"".join((b"*11\r\n", self._head, request_id, self._middle, numbers, request_id, last))
 
     def words(self, request_id: bytes, numbers: bytes) -> tuple[Script, Words, Words]:
         """Return the script, the keys and the arguments of the call for one request, without the run id."""
-        marker, state, queue, tombstone = self._keys
-        keys = marker, state, queue, tombstone + request_id.decode()
+        state = self._state
+        keys = self.marker, state, state + ":q", f"{state}:t:{request_id.decode()}"
         return self.script, keys, (self.fields, self._seen, numbers + request_id)
 
     def last_words(self, run_id: bytes) -> tuple[bytes, ...]:
