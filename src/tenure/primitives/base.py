@@ -129,7 +129,7 @@ class LockBase(Generic[F]):
         self._client = client
         self._name = check_name(name)
         self._options = options
-        self._plain = not (options.detect_deadlock or options.max_waiters is not None or linger)
+        self._plain = not (options.detect_deadlock or options.max_waiters is not None)
         """Whether an acquisition is a request and nothing more."""
         self._tells = options.on_lost is not None or options.on_revoke is not None
         """Whether a lease is given callbacks."""
@@ -189,6 +189,8 @@ class LockBase(Generic[F]):
         owned: list[CoreLease] = []
         try:
             timeout = self._options.timeout if timeout is UNSET else check_timeout(timeout)
+            if spec.linger and (kept := session.take_up(spec, owned)) is not None:
+                return self._lease(session, kept)
             if self._plain:
                 result = await session.acquire(spec, timeout, owned)
             else:
@@ -234,8 +236,6 @@ class LockBase(Generic[F]):
     ) -> CoreLease | NotGranted:
         """Acquire the lock with what its options want besides a request."""
         options = self._options
-        if spec.linger and (kept := session.take_up(spec, owned)) is not None:
-            return kept
         if options.detect_deadlock:
             spec = session.actors.with_actor(spec)
         if options.max_waiters is not None and timeout != 0:
