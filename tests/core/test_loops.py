@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tenure import AsyncClient, ForkedLeaseError, Outcome, Stopped, UsageError
-from tenure import client as clients
+from tenure.client import aio as clients
 from tenure.contracts.runtime import Runtime
 from tenure.contracts.store import Store, StoreSource
 from tenure.core.session import Session
