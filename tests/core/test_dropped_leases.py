@@ -9,7 +9,7 @@ import pickle
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, ExitStack
-from functools import partial
+from functools import partial, partialmethod
 from typing import Any
 from unittest.mock import patch
 
@@ -17,6 +17,7 @@ import pytest
 
 from tenure import AsyncClient, Client, EventKind, LockEvent
 from tenure.contracts.store import StoreSource
+from tenure.core.agenda import Agendas
 from tenure.core.renewer import Renewer
 from tests import virtual
 from tests.hazards.helpers import TEST_TIMEOUT, eventually, soon
@@ -283,8 +284,8 @@ def _without_dropped(self: Renewer) -> list[Any]:
     return [lease for lease in self._leases.values() if not lease.dropped]
 
 
-def _kept_for_ever(self: Renewer, request_id: str, now: float, place: Callable[..., None]) -> None:
-    lease = self._leases.get(request_id)
+def _kept_for_ever(self: Agendas, request_id: str, now: float, place: Callable[..., None]) -> None:
+    lease = self.leases.get(request_id)
     if lease is not None and not lease.dropped:
         place(self, request_id, now)
 
@@ -298,30 +299,19 @@ def _do_nothing(_renewer: Renewer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "wrong", "check"),
+    ("owner", "method", "wrong", "check"),
     [
-        ("unreleased", _without_dropped, partial(drop_and_close, SYNC["a lock"])),
-        ("unreleased", _without_dropped, partial(drop_and_close, SYNC["a multilock"])),
-        ("_place", _kept_for_ever, _nothing_is_kept),
+        (Renewer, "unreleased", _without_dropped, partial(drop_and_close, SYNC["a lock"])),
+        (Renewer, "unreleased", _without_dropped, partial(drop_and_close, SYNC["a multilock"])),
+        (Agendas, "_place", partialmethod(_kept_for_ever, place=Agendas._place), _nothing_is_kept),
     ],
 )
 def test_a_dropped_lease_that_is_kept_wrong_is_found(
-    method: str, wrong: Callable[..., Any], check: Callable[[StoreSource], None]
+    owner: type, method: str, wrong: object, check: Callable[[StoreSource], None]
 ) -> None:
     """The checks above find each of these planted bugs."""
-    if method == "_place":
-        wrong = _with_original(wrong)
-    with patch.object(Renewer, method, wrong), pytest.raises(AssertionError):
+    with patch.object(owner, method, wrong), pytest.raises(AssertionError):
         check(virtual.source())
-
-
-def _with_original(wrong: Callable[..., None]) -> Callable[..., None]:
-    original = Renewer._place
-
-    def planted(self: Renewer, request_id: str, now: float) -> None:
-        wrong(self, request_id, now, original)
-
-    return planted
 
 
 @pytest.mark.parametrize("place", ["the collector", "nobody"])

@@ -253,10 +253,10 @@ def test_a_renewal_that_fails_after_the_loss_does_not_change_its_cause() -> None
     """The cause of a loss is the error at that time, however late it is read."""
     with Client(store=memory_source(MemoryTable())) as client:
         lease = client.lock("name").acquire()
-        held, renewer = lease._core, client.session().renewer
-        renewer._failed([held], first := StoreUnavailable("first"))
+        held, renewals = lease._core, client.session().renewer._renewals
+        renewals._failed([held], first := StoreUnavailable("first"))
         held.lose(EXPIRED)
-        renewer._failed([held], StoreUnavailable("second"))
+        renewals._failed([held], StoreUnavailable("second"))
         with pytest.raises(LeaseLost, match="first") as caught:
             lease.check()
         lease.release()

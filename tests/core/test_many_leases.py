@@ -12,9 +12,10 @@ import pytest
 from tenure import AsyncClient, Client, StoreUnavailable
 from tenure.core import release_all as closing_module
 from tenure.core.access import StoreAccess
+from tenure.core.agenda import BATCH, Agendas
 from tenure.core.lease import CoreLease
 from tenure.core.release_all import Closing, Release
-from tenure.core.renewer import BATCH, Renewer
+from tenure.core.renewer import Renewer
 from tenure.outcome import Outcome
 from tests import virtual
 from tests.hazards.helpers import disturbed
@@ -54,11 +55,11 @@ def test_keeping_a_lease_costs_the_same_among_many() -> None:
     assert calls_to_keep(MANY) <= MORE * calls_to_keep(FEW)
 
 
-def sort_all(original: Callable[[Renewer], list[CoreLease]], self: Renewer) -> list[CoreLease]:
+def sort_all(original: Callable[[Agendas, float], list[CoreLease]], self: Agendas, now: float) -> list[CoreLease]:
     """Look at all leases for each batch."""
-    for lease in self.kept():
+    for lease in list(self.leases.values()):
         lease.trusted()
-    return original(self)
+    return original(self, now)
 
 
 def look_at_all(original: Callable[[Renewer, float], float], self: Renewer, now: float) -> float:
@@ -68,16 +69,20 @@ def look_at_all(original: Callable[[Renewer, float], float], self: Renewer, now:
     return original(self, now)
 
 
-@pytest.mark.parametrize("bug", [("_take_due", sort_all), ("_look", look_at_all)], ids=lambda bug: bug[0])
-def test_a_renewer_that_looks_at_all_leases_is_found(bug: tuple[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "bug", [(Agendas, "take_due", sort_all), (Renewer, "_look", look_at_all)], ids=lambda bug: bug[1]
+)
+def test_a_renewer_that_looks_at_all_leases_is_found(
+    bug: tuple[type, str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Planted bugs: the work for each batch grows with the number of leases."""
-    method, wrong = bug
-    original = getattr(Renewer, method)
+    owner, method, wrong = bug
+    original = getattr(owner, method)
 
-    def planted(self: Renewer, *args: float) -> object:
+    def planted(self: object, *args: float) -> object:
         return wrong(original, self, *args)
 
-    monkeypatch.setattr(Renewer, method, planted)
+    monkeypatch.setattr(owner, method, planted)
     assert calls_to_keep(MANY) > MORE * calls_to_keep(FEW)
 
 
@@ -251,7 +256,7 @@ def test_a_lost_connection_has_the_nearest_deadline_renewed_first() -> None:
     async def main() -> None:
         async with AsyncClient(store=virtual.source()) as client:
             renewer = client.session().renewer
-            renew = renewer._renew
+            renewals, renew = renewer._renewals, renewer._renewals._renew
 
             async def noted(batch: Sequence[CoreLease]) -> None:
                 batches.append([lease.grant.name for lease in batch])
@@ -260,7 +265,7 @@ def test_a_lost_connection_has_the_nearest_deadline_renewed_first() -> None:
             names = [(f"long {number}", 900) for number in range(3 * BATCH)]
             names += [(f"short {number}", 600) for number in range(BATCH)]
             held = [await client.lock(name, ttl=ttl).acquire() for name, ttl in names]
-            renewer._renew = noted  # type: ignore[method-assign]
+            renewals._renew = noted  # type: ignore[method-assign]
             renewer.hurry(0.0)
             await asyncio.sleep(1)
             assert all(lease.remaining() for lease in held)

@@ -10,6 +10,7 @@ from tenure import AsyncClient, LeaseLost, StoreUnavailable
 from tenure.contracts.messages import Notification, NotificationKind
 from tenure.core.lease import CoreLease
 from tenure.core.notifications import GAP_SPREAD, Notifications
+from tenure.core.renewals import Renewals
 from tenure.core.renewer import Renewer
 from tenure.core.session import ASKED_AGAIN_FOR
 from tenure.runtimes import clocks
@@ -84,7 +85,7 @@ def late(self: CoreLease, spread: float) -> float:
     return wait
 
 
-def once_more(self: Renewer, leases: Sequence[CoreLease], error: Exception) -> None:
+def once_more(self: Renewals, leases: Sequence[CoreLease], error: Exception) -> None:
     """Try again once only, shortly before the end."""
     for lease in leases:
         lease.last_error = error
@@ -99,7 +100,7 @@ def without_a_look(self: Renewer, within: float) -> None:
 
 PLANTED: list[tuple[Callable[[], None], type, str, Callable[..., object]]] = [
     (comes_early, CoreLease, "schedule", late),
-    (comes_again, Renewer, "_failed", once_more),
+    (comes_again, Renewals, "_failed", once_more),
     (comes_after_a_gap, Renewer, "hurry", nothing),
     (comes_after_a_gap, Renewer, "hurry", without_a_look),
     (comes_after_a_gap, Notifications, "_retry_all", nothing),

@@ -15,11 +15,11 @@ SOURCE = ROOT / "src" / "tenure"
 CODE = [path for kind in ("py", "lua", "sql") for path in sorted(SOURCE.rglob(f"*.{kind}"))]
 
 BUDGETS = {
-    "lines": 61_700,  # with NATS, buckets, DynamoDB, folders, releases without a wait, a file for each client
+    "lines": 61_800,  # with NATS, buckets, DynamoDB, folders, releases without a wait, smaller classes of clients
     "files": 376,  # the same
     "files under 40 lines": 30,
-    "files over 400 lines": 22,  # links/sockets.py, with the replies that a connection owes
-    "classes over 25 methods": 15,  # RowStore, with the proof of its table; RedisThreadLink, with the replies it owes
+    "files over 400 lines": 21,  # links/sockets.py, with the replies that a connection owes
+    "classes over 25 methods": 14,  # RowStore, with the proof of its table; RedisThreadLink, with the replies it owes
     "lines of ARCHITECTURE.md": 300,
 }
 SLACK = 0.05

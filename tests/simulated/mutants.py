@@ -25,10 +25,12 @@ from tenure.contracts.messages import (
     RenewRequest,
 )
 from tenure.core import attempt, lease, multi_acquire
+from tenure.core.agenda import Agendas
 from tenure.core.attempt import Attempt
 from tenure.core.background_releases import BackgroundReleases
 from tenure.core.lease import CoreLease, Grant, LeaseState
 from tenure.core.local_queue import LocalQueue, LocalQueues
+from tenure.core.renewals import Renewals
 from tenure.core.renewer import Renewer
 from tenure.errors import OutcomeUnknown
 from tenure.table import granting
@@ -190,15 +192,15 @@ def look_for_what_is_due_only(original: Any, self: Renewer, now: float) -> float
 
 
 def tell_when_renewed(original: Any, self: Renewer, now: float) -> float:
-    return now + 0.01 if self._renewing else float(original(self, now))
+    return now + 0.01 if self._renewals.running else float(original(self, now))
 
 
-def ignore_refusal(self: Renewer, lease: CoreLease, sent: float, renewal: RenewRequest, reply: object) -> None:
+def ignore_refusal(self: Renewals, lease: CoreLease, sent: float, renewal: RenewRequest, reply: object) -> None:
     if lease.renewed(sent, renewal.ttl):
         lease.schedule(self._runtime.random())
 
 
-def find_nothing(self: Renewer) -> list[CoreLease]:
+def find_nothing(self: Agendas, now: float) -> list[CoreLease]:
     return []
 
 
@@ -485,9 +487,9 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("a loss is told again", replaced(CoreLease, "lose", lose_again)),
     Mutant("the renewer does not watch deadlines", wrapped(Renewer, "_look", look_for_what_is_due_only)),
     Mutant("a renewal that hangs hides a deadline", wrapped(Renewer, "_look", tell_when_renewed)),
-    Mutant("the renewer ignores a refusal", replaced(Renewer, "_answered", ignore_refusal), ("clock_forward",)),
-    Mutant("nothing is ever renewed", replaced(Renewer, "_start_renewal", do_nothing), ("calm",)),
-    Mutant("the renewer spins", replaced(Renewer, "_take_due", find_nothing), ("calm",)),
+    Mutant("the renewer ignores a refusal", replaced(Renewals, "_answered", ignore_refusal), ("clock_forward",)),
+    Mutant("nothing is ever renewed", replaced(Renewals, "start", do_nothing), ("calm",)),
+    Mutant("the renewer spins", replaced(Agendas, "take_due", find_nothing), ("calm",)),
     Mutant("max_hold is forgotten", wrapped(Attempt, "_enter", hold_for_ever), ("calm",)),
     Mutant("a cancelled acquisition forgets to leave", wrapped(Attempt, "_withdraw", forget_to_leave_when_cancelled)),
     Mutant("a timeout forgets to leave", forgetting_to_leave("over"), ("calm",)),

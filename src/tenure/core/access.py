@@ -109,7 +109,6 @@ class StoreAccess:
         """The acquisitions under way, by the id of their request."""
         self.plans: dict[object, AttemptPlan] = {}
         """What attempts have computed from a spec, by the `plan_key` of the spec."""
-        self.renewer = Renewer(runtime, store, self.requests.request_timeout)
         self.background_releases = BackgroundReleases(runtime)
         self.late_releases = BackgroundReleases(runtime)
         """Those that the store has not answered: others do not wait behind their pauses."""
@@ -117,8 +116,9 @@ class StoreAccess:
         """Returns the local waiters of a name, of whom the store does not know."""
         self.recorder = Recorder(runtime, self.prefix) if settings.record else None
         """Writes the history of names, if that was asked for."""
-        self.events = self.renewer.events = self._make_events(settings)
+        self.events = self._make_events(settings)
         """Makes the events; None if nobody listens."""
+        self.renewer = Renewer(runtime, store, self.requests.request_timeout, self.events)
         self.opened = False
         self.opening = SingleFlight(runtime)
         self.closed = False
