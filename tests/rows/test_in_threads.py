@@ -88,18 +88,49 @@ def test_stuck_calls_stop_nobody() -> None:
     asyncio.run(stuck_calls_stop_nobody(bounded))
 
 
+class InterruptError(BaseException):
+    """What a signal handler raises."""
+
+
+def test_an_interrupt_as_a_call_begins_frees_one_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether its thread has begun by then or not."""
+    start = threading.Thread.start
+
+    def begun(thread: threading.Thread) -> None:
+        start(thread)
+        raise InterruptError
+
+    def not_begun(_thread: threading.Thread) -> None:
+        raise InterruptError
+
+    monkeypatch.setattr(bounded, "MOST", 1)
+    table, before = StuckTable(), set(threading.enumerate())
+    rows = bounded.BoundedTable("a dict", table)
+    for interrupted in (not_begun, begun):
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", interrupted)
+            with pytest.raises(InterruptError):
+                rows.read("lock.a", LONG)
+        for thread in set(threading.enumerate()) - before:
+            thread.join(LONG)
+        assert rows.read("lock.a", LONG) == Row()
+    with pytest.raises(TimeoutError):
+        rows.read("lock.stuck", 0.001)
+    with pytest.raises(StoreUnavailable, match="have not ended"):
+        rows.read("lock.a", 0.001)
+    table.goes_on.set()
+
+
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
         ("asyncio.timeout(timeout), self._turns", "asyncio.timeout(timeout)"),
         ("BoundedSemaphore(MOST)", "BoundedSemaphore(MOST + 1)"),
-        (
-            "            self._free.release()\n            done.set_result(result)",
-            "            done.set_result(result)",
-        ),
+        ("    else:\n        _leave(slot)", "    else:"),
     ],
 )
 def test_a_planted_bug_is_found(right: str, wrong: str) -> None:
     """Nobody waits for a turn, more threads begin than should, or they are counted for ever."""
+    source = module_with(bounded, (right, wrong))
     with pytest.raises((AssertionError, StoreUnavailable, pytest.fail.Exception)):
-        asyncio.run(stuck_calls_stop_nobody(module_with(bounded, (right, wrong))))
+        asyncio.run(stuck_calls_stop_nobody(source))

@@ -7,6 +7,7 @@ and may yet do what it was to do, as a request does that is under way.
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from tenure.errors import StoreUnavailable
@@ -37,22 +38,32 @@ class BoundedCalls:
             raise StoreUnavailable(f"{MOST} requests to {self._title} have not ended, so no more are sent")
         done: Future[T] = Future()
         done.set_running_or_notify_cancel()
+        slot = [self._free]  # its end is told once: an interrupt here does not say whether the thread has begun
         try:
-            threading.Thread(target=self._run, args=(done, call, *arguments), name="tenure-table", daemon=True).start()
+            thread = threading.Thread(
+                target=_run, args=(done, slot, call, *arguments), name="tenure-table", daemon=True
+            )
+            thread.start()
         except BaseException:
-            self._free.release()
+            _leave(slot)
             raise
         return done
 
-    def _run(self, done: "Future[T]", call: Callable[..., T], *arguments: object) -> None:
-        try:
-            result = call(*arguments)
-        except BaseException as error:  # noqa: BLE001 - the caller raises it
-            self._free.release()
-            done.set_exception(error)
-        else:
-            self._free.release()
-            done.set_result(result)
+
+def _run(done: "Future[T]", slot: list[threading.BoundedSemaphore], call: Callable[..., T], *arguments: object) -> None:
+    try:
+        result = call(*arguments)
+    except BaseException as error:  # noqa: BLE001 - the caller raises it
+        _leave(slot)
+        done.set_exception(error)
+    else:
+        _leave(slot)
+        done.set_result(result)
+
+
+def _leave(slot: list[threading.BoundedSemaphore]) -> None:
+    with suppress(IndexError):
+        slot.pop().release()
 
 
 class BoundedTable:
