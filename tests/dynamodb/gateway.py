@@ -3,9 +3,9 @@
 import http.client
 import json
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -28,6 +28,18 @@ class Says:
     """Whether the request is carried out all the same."""
 
 
+@dataclass(slots=True)
+class Held:
+    """A write that stands still: before it arrives, or with `done` before its reply."""
+
+    met: Callable[[], object]
+    """Called when it does."""
+    done: bool
+    goes_on: threading.Event = field(default_factory=threading.Event)
+    over: threading.Event = field(default_factory=threading.Event)
+    """Set when it was answered."""
+
+
 class Gateway(ThreadingHTTPServer):
     """The proxy."""
 
@@ -43,6 +55,8 @@ class Gateway(ThreadingHTTPServer):
         self.pages: list[str] = []
         """The operations whose next request does not arrive: a page answers it."""
         self.page, self.page_type = PAGE
+        self.held: Held | None = None
+        """What holds the next write."""
         self.requests: list[tuple[str, dict[str, Any]]] = []
         """The operation and the body of each request."""
         super().__init__(("127.0.0.1", 0), _Passing)
@@ -88,6 +102,10 @@ class _Passing(BaseHTTPRequestHandler):
         if gateway.removes and str(body.get("ConditionExpression")).startswith(gateway.removes):
             for each in ("ConditionExpression", "ExpressionAttributeNames", "ExpressionAttributeValues"):
                 body.pop(each, None)
+        held, gateway.held = (gateway.held, None) if operation == "PutItem" else (None, gateway.held)
+        if held is not None and not held.done:
+            held.met()
+            held.goes_on.wait()
         error = gateway.take_error(operation)
         status, text, kind = 200, b"", REPLY_TYPE
         if operation in gateway.pages:
@@ -98,6 +116,11 @@ class _Passing(BaseHTTPRequestHandler):
         if error is not None:
             said = {"__type": f"com.amazonaws.dynamodb.v20120810#{error.code}", "message": error.message}
             status, text = error.status, json.dumps(said).encode()
+        if held is not None:
+            if held.done:
+                held.met()
+                held.goes_on.wait()
+            held.over.set()
         self.send_response(status)
         self.send_header("content-type", kind)
         self.send_header("content-length", str(len(text)))
