@@ -77,6 +77,7 @@ LANDING = (
     "docs/test_site.py::test_every_public_name_has_its_reference",
     "docs/test_site.py::test_programs_find_every_page",
     "doctor/test_servers.py",
+    "dynamodb/test_interrupted.py",
     "dynamodb/test_table.py",
     "fencing/test_history.py::test_no_update_is_lost",
     "fencing/test_refusals.py::test_names_that_differ",

@@ -5,7 +5,6 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -73,7 +72,7 @@ async def cancel(url: str, act: Act, held: Held, gateway: Gateway) -> None:
             await act(client, lambda: setattr(gateway, "held", held))
 
     task = asyncio.create_task(work())
-    held.met = partial(loop.call_soon_threadsafe, task.cancel)
+    held.met = lambda: loop.call_soon_threadsafe(task.cancel)
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, LONG)
 
