@@ -91,11 +91,10 @@ def row_source(
         poll: the longest time between two looks of a waiter, in seconds, if the table tells of no changes.
         capabilities: what the store can do.
     """
+    awaited = make_async or (lambda: InThreads(title, make()))
 
     def open_table(form: str) -> RowTable | AsyncRowTable:
-        if form == "threads":
-            return make()
-        return InThreads(title, make()) if make_async is None else make_async()
+        return make() if form == "threads" else awaited()
 
     return StoreSource(title, capabilities, partial(RowStore, title, open_table, poll, capabilities))
 
@@ -269,7 +268,7 @@ class RowStore(TabledStore):
         return await self._shared.take(name, work, until)
 
     async def steps(self, names: Sequence[str], work: Callable[[Steps], T], until: float) -> T:
-        """Refuse: a table writes one row at a time, so the store has no capability multi_acquire."""
+        """Refuse: a table writes one row at a time, so the store has no capability multi_acquire (ADR 25)."""
         raise NotImplementedError
 
     async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
