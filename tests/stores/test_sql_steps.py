@@ -16,6 +16,7 @@ from tenure.contracts.messages import (
     WithdrawRequest,
 )
 from tenure.errors import OutcomeUnknown, StoreUnavailable
+from tenure.outcome import Outcome
 from tenure.runtimes.threads import ThreadsRuntime, drive
 from tenure.stores.sql import rows
 from tenure.stores.sql.database import SqlSnapshot, SqlWrite
@@ -86,6 +87,73 @@ def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StoreUnavailable) as found:
         test_a_refusal_that_is_not_explained_is_no_outcome()
     assert not isinstance(found.value, OutcomeUnknown)
+
+
+class Noting(DirectSqlDatabase):
+    """A database that notes the requests of a client."""
+
+    def __init__(self, server: SqlServer) -> None:
+        super().__init__(server, RULES, "here")
+        self.noted: list[str] = []
+
+    async def acquire(self, request: AcquireRequest, until: float) -> int | Queued | SqlSnapshot:
+        """Note it."""
+        self.noted.append("acquire")
+        return await super().acquire(request, until)
+
+    async def release(self, name: str, request_id: str, until: float) -> SqlSnapshot | None:
+        """Note it."""
+        self.noted.append("release")
+        return await super().release(name, request_id, until)
+
+    async def read(self, names: Sequence[str], until: float) -> SqlSnapshot:
+        """Note it."""
+        self.noted.append("read")
+        return await super().read(names, until)
+
+    async def write(self, write: SqlWrite, until: float) -> frozenset[str]:
+        """Note it."""
+        self.noted.append("write")
+        return await super().write(write, until)
+
+
+def requests_for_a_name_with_waiters() -> list[str]:
+    """Acquire and release a name for which another client waits, and then one for which nobody does."""
+    server = SqlServer(lambda: 1_000 * SECOND, lambda names, at, granted: None)
+    database = Noting(server)
+    store = SqlStore("here", ThreadsRuntime(), database, capabilities_of(RULES))
+    other = SqlStore("here", ThreadsRuntime(), DirectSqlDatabase(server, RULES, "there"), capabilities_of(RULES))
+    for each in (store, other):
+        drive(each.open(lambda _: None, NEVER))
+
+    def release(by: SqlStore, request_id: str) -> None:
+        token = server.data.rows["name"].counter
+        assert drive(by.release(ReleaseRequest("name", request_id, token), NEVER)) is Outcome.RELEASED
+
+    drive(store.acquire(ask("name", "first", "here"), NEVER))
+    drive(other.acquire(ask("name", "theirs", "there"), NEVER))
+    drive(store.acquire(ask("name", "second", "here"), NEVER))
+    release(store, "first")
+    release(other, "theirs")
+    release(store, "second")
+    drive(store.acquire(ask("name", "third", "here"), NEVER))
+    return database.noted
+
+
+def test_no_statement_is_sent_that_would_change_nothing() -> None:
+    """Where others wait, a client begins with the step that follows anyway; and not when nobody waits any more."""
+    first, second, third = ["acquire"], ["acquire", "write"], ["acquire"]
+    assert requests_for_a_name_with_waiters() == [*first, *second, *["read", "write"] * 2, *third]
+
+
+@pytest.mark.parametrize(("right", "wrong"), [("if row.plain", "if True"), ("discard", "add")])
+def test_a_client_that_forgets_who_waits_would_be_noticed(
+    monkeypatch: pytest.MonkeyPatch, right: str, wrong: str
+) -> None:
+    """It sends the statement in vain, or never again."""
+    monkeypatch.setattr(SqlStore, "_note", planted(SqlStore, "_note", right, wrong))
+    with pytest.raises(AssertionError):
+        test_no_statement_is_sent_that_would_change_nothing()
 
 
 def test_a_row_names_each_channel_of_its_first_waiters_once() -> None:

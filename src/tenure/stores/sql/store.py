@@ -49,6 +49,9 @@ PAGE = 1000
 BATCH = 100
 """How many leases that need a step each are renewed in one transaction."""
 
+NOTED_AT_MOST = 1000
+"""Of how many names at most a client notes that their rows are not plain."""
+
 SWEEP_EVERY = 30.0
 """The time between two searches for old rows, in seconds, once all rows were looked at."""
 SWEEP_ON = 1.0
@@ -73,6 +76,8 @@ class SqlStore(TabledStore):
         self._examiner = examiner
         self.on_findings: Callable[[Sequence[Finding]], None] = ignore_findings
         self._shared = SharedSteps(runtime, title, self._take_one)
+        self._not_plain: set[str] = set()
+        """Names whose rows were not plain when this client saw them last: begin with the step that follows anyway."""
         first = runtime.now() + SWEEP_ON * (1 + runtime.random())
         self._rows = _Sweep(runtime, database.sweep, first)
         self._cells = _Sweep(runtime, database.sweep_cells, first)
@@ -112,7 +117,7 @@ class SqlStore(TabledStore):
             request = replace(request, fair_after=0)
         if request.wait:
             await self._shared.pause(request.name, until)
-        if is_plain_request(request) and not self._shared.under_way(request.name):
+        if is_plain_request(request) and self._may_be_plain(request.name) and not self._shared.under_way(request.name):
             found = await self._database.acquire(request, until)
             if isinstance(found, int):
                 return Granted(found, request.ttl)
@@ -125,7 +130,7 @@ class SqlStore(TabledStore):
 
     async def release(self, release: ReleaseRequest, until: float) -> Outcome:
         """Release a name for which nobody waits by one statement; else take a step."""
-        if release.unsure or release.keep:
+        if release.unsure or release.keep or not self._may_be_plain(release.name):
             outcome = await super().release(release, until)
         else:
             snapshot = await self._database.release(release.name, release.request_id, until)
@@ -174,6 +179,9 @@ class SqlStore(TabledStore):
         snapshot = await self._database.read(sorted({each.name for each in renewals}), until)
         return await self._take(snapshot, lambda steps: [steps.on(each.name).renew(each) for each in renewals], until)
 
+    def _may_be_plain(self, name: str) -> bool:
+        return self._database.queues or name not in self._not_plain
+
     async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
         """Remove a waiter from a queue by one statement; else take a step."""
         if (reply := await self._database.withdraw(withdraw, until)) is not None:
@@ -203,6 +211,7 @@ class SqlStore(TabledStore):
         A step that is not `atomic` may be written in parts, and must do no harm if it is taken twice.
         """
         result, write = _run(snapshot, work, queues=self._database.queues)
+        self._note(snapshot, write)
         write.atomic = atomic
         if not write.rows or len(await self._database.write(write, until)) == len(write.rows):
             return result
@@ -210,6 +219,7 @@ class SqlStore(TabledStore):
 
         def take(locked: SqlSnapshot) -> SqlWrite:
             results[0], write = _run(locked, work, queues=self._database.queues)
+            self._note(locked, write)
             write.atomic = atomic
             return write
 
@@ -218,6 +228,16 @@ class SqlStore(TabledStore):
             while not await self._database.transact(names, take, until):
                 pass  # another client has made one of the rows: now it is there, and can be locked
         return results[0]
+
+    def _note(self, snapshot: SqlSnapshot, write: SqlWrite) -> None:
+        """Note which names have rows that are not plain after a step."""
+        for row in (*snapshot.rows, *write.rows):
+            if row.plain:
+                self._not_plain.discard(row.name)
+            else:
+                if len(self._not_plain) >= NOTED_AT_MOST:
+                    self._not_plain.clear()
+                self._not_plain.add(row.name)
 
     # -- what changes nothing ------------------------------------------------------------------------------
 
