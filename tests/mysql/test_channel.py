@@ -15,14 +15,18 @@ from tenure.contracts.messages import Notification, NotificationKind
 from tenure.runtimes.threads import ThreadsRuntime, drive
 from tenure.stores import table_codec
 from tenure.stores.mysql import channel as channels
+from tenure.stores.mysql import link as links
 from tenure.stores.mysql.channel import MySqlChannel
 from tenure.stores.mysql.connection import MySqlConnection
 from tenure.stores.mysql.errors import INTERRUPTED, MySqlResult, MySqlServerError
 from tenure.stores.mysql.link import MySqlLink
-from tenure.stores.mysql.statements import MySqlStatements
+from tenure.stores.mysql.options import MySqlDeployment
+from tenure.stores.mysql.statements import MySqlStatements, end_sleep
 from tenure.stores.mysql.threads import MySqlThreadLink
 from tests.hazards.helpers import soon
+from tests.planting import module_with
 from tests.servers import MariaDbServer, wait_until
+from tests.servers.mariadb import DATABASE, PASSWORD, USER
 
 TEST_TIMEOUT = 30.0
 
@@ -44,15 +48,17 @@ class KilledSession(MySqlConnection):
     async def run(self, statements: Sequence[str], until: float) -> list[MySqlResult]:
         """Answer as the server does."""
         del until
-        (statement,) = statements
+        return [self._answer(statement) for statement in statements]
+
+    def _answer(self, statement: str) -> MySqlResult:
         if not statement.startswith("DELETE"):
-            return [MySqlResult(list(self.messages) if "payload" in statement else [(0,)], 1, 0)]
+            return MySqlResult(list(self.messages) if "payload" in statement else [(0,)], 1, 0)
         killed, self._kills = self._kills > 0, self._kills - 1
         if not killed or self._done:
             self.messages.clear()
         if killed and self._told:
             raise MySqlServerError(INTERRUPTED, "Query execution was interrupted")
-        return [MySqlResult((), 1, 0)]
+        return MySqlResult((), 1, 0)
 
     async def _execute(self, text: str, results: list[MySqlResult], until: float) -> None:
         raise NotImplementedError
@@ -91,6 +97,46 @@ def test_a_message_is_delivered_once_whenever_the_session_is_woken(*, done: bool
     assert session.messages == []
 
 
+def wakes_behind_another(server: MariaDbServer, within: float) -> bool:
+    """Run a statement, and kills: of nobody, and of a session that sleeps. Return whether its sleep ends in time."""
+    runtime, channel, ended = ThreadsRuntime(), f"tenure_{uuid4().hex}", threading.Event()
+    link = MySqlThreadLink(runtime, MySqlDeployment([server.address], USER, PASSWORD, DATABASE))
+    until = runtime.now() + TEST_TIMEOUT
+
+    def sleep() -> None:
+        lock = f"SELECT GET_LOCK('{channel}', 9)"
+        with pytest.raises(MySqlServerError, match="interrupted"):
+            drive(link.run((lock, "SELECT SLEEP(600) FROM (SELECT 1) AS t"), until))
+        ended.set()
+
+    sleeps = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = IS_USED_LOCK(%s) AND STATE = 'User sleep'"
+    sleeper = threading.Thread(target=sleep)
+    sleeper.start()
+    wait_until(lambda: server.execute(sleeps, channel) == [(1,)], "the sleep")
+    found = drive(link.run(("SELECT 7",), until, kills=(end_sleep("tenure_nobody"), end_sleep(channel))))
+    assert [each.rows for each in found] == [((7,),)]
+    woken = ended.wait(within)
+    if not woken:
+        drive(link.run((end_sleep(channel),), until))
+    sleeper.join(TEST_TIMEOUT)
+    drive(link.close())
+    return woken
+
+
+def test_a_waiter_is_woken_though_another_is_gone(mariadb_server: MariaDbServer) -> None:
+    """A KILL QUERY that finds no session fails, and neither the statements before it nor those behind it do."""
+    assert wakes_behind_another(mariadb_server, TEST_TIMEOUT)
+
+
+def test_a_kill_that_ends_the_others_would_be_noticed(
+    mariadb_server: MariaDbServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest is not sent once one has failed."""
+    wrong = module_with(links, ("kills[failed + 1 :]", "()"))
+    monkeypatch.setattr(links, "_run_with_kills", vars(wrong)["_run_with_kills"])
+    assert not wakes_behind_another(mariadb_server, 0.5)
+
+
 def _no_link() -> MySqlLink:
     return MySqlThreadLink.__new__(MySqlThreadLink)
 
@@ -107,10 +153,10 @@ def test_a_client_whose_session_cannot_be_woken_polls(
 ) -> None:
     """It says so once, opens within its operation timeout, and its waiters get their locks."""
 
-    async def end_nothing(*_: object) -> None:
+    async def wake_nobody(*_: object) -> None:
         pass
 
-    monkeypatch.setattr(MySqlChannel, "_end_sleep", end_nothing)
+    monkeypatch.setattr(MySqlChannel, "wake", wake_nobody)
     name = uuid4().hex
     with Client(mariadb_server.url) as one, Client(mariadb_server.url) as other:
         lease = one.lock(name, ttl=20).acquire()
@@ -132,13 +178,13 @@ def test_a_session_that_cannot_be_woken_is_tested_again(
     mariadb_server: MariaDbServer, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     """A server that is slow while a client opens costs the client its channel for a while, and not for good."""
-    end_sleep, slow = MySqlChannel._end_sleep, [True]
+    wake, slow = MySqlChannel.wake, [True]
 
-    async def end_maybe(channel: MySqlChannel, session: int, until: float) -> None:
+    async def wake_perhaps(channel: MySqlChannel, name: str, until: float) -> None:
         if not slow[0]:
-            await end_sleep(channel, session, until)
+            await wake(channel, name, until)
 
-    monkeypatch.setattr(MySqlChannel, "_end_sleep", end_maybe)
+    monkeypatch.setattr(MySqlChannel, "wake", wake_perhaps)
     monkeypatch.setattr(channels, "FIRST_RETEST", 0.05)
     name = uuid4().hex
 
@@ -174,10 +220,10 @@ def test_a_client_closes_while_its_session_is_tested_again(
 ) -> None:
     """The task that tests is the client's, and ends with it."""
 
-    async def end_nothing(*_: object) -> None:
+    async def wake_nobody(*_: object) -> None:
         pass
 
-    monkeypatch.setattr(MySqlChannel, "_end_sleep", end_nothing)
+    monkeypatch.setattr(MySqlChannel, "wake", wake_nobody)
     monkeypatch.setattr(channels, "FIRST_RETEST", 0.001)
     client = Client(mariadb_server.url)
     client.lock(uuid4().hex).acquire().release()
@@ -193,13 +239,13 @@ def test_a_slow_machine_is_not_taken_for_a_proxy(
     mariadb_server: MariaDbServer, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A self-test that is late with its KILL QUERY still finds that it works."""
-    end_sleep = MySqlChannel._end_sleep
+    wake = MySqlChannel.wake
 
-    async def end_late(channel: MySqlChannel, session: int, until: float) -> None:
+    async def wake_late(channel: MySqlChannel, name: str, until: float) -> None:
         time.sleep(0.7)  # noqa: ASYNC251 - in this runtime it is the thread that is late
-        await end_sleep(channel, session, until)
+        await wake(channel, name, until)
 
-    monkeypatch.setattr(MySqlChannel, "_end_sleep", end_late)
+    monkeypatch.setattr(MySqlChannel, "wake", wake_late)
     with Client(mariadb_server.url, operation_timeout=10) as client:
         client.lock(uuid4().hex).acquire().release()
     assert "can be woken" not in log.text
@@ -215,10 +261,10 @@ def test_a_client_closes_though_its_session_misses_the_first_wake_up(
     client.lock(uuid4().hex).acquire().release()
     wake, calls = MySqlChannel.wake, list[float]()
 
-    async def wake_later(channel: MySqlChannel, names: Sequence[str], until: float) -> None:
+    async def wake_later(channel: MySqlChannel, name: str, until: float) -> None:
         calls.append(until)
         if woken and len(calls) > woken:
-            await wake(channel, names, until)
+            await wake(channel, name, until)
 
     monkeypatch.setattr(MySqlChannel, "wake", wake_later)
     closing = threading.Thread(target=client.close, daemon=True)

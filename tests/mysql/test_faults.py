@@ -12,6 +12,7 @@ import pytest
 
 from tenure import Client, LockTimeout, StoreError
 from tenure.stores.mysql import channel as channels
+from tenure.stores.mysql import database
 from tests.servers import MariaDbServer, Proxy
 from tests.servers.mariadb import DATABASE, PASSWORD, USER, Replica
 
@@ -115,10 +116,7 @@ def test_without_a_kill_the_waiter_would_sleep_on(
         waiter = Waiter(other, name)
         eventually(lambda: waits(one, name))
 
-        async def wake_nobody(*_: object) -> None:
-            pass
-
-        monkeypatch.setattr(channels.MySqlChannel, "wake", wake_nobody)
+        monkeypatch.setattr(database, "end_sleep", lambda *_: "KILL QUERY 0")
         mariadb_server.execute("DELETE FROM tenure_messages")
         lease.release()
         waiter.join(TEST_TIMEOUT)

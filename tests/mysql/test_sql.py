@@ -11,7 +11,7 @@ from tenure.stores.mysql import get_lock_sql
 from tenure.stores.mysql.channel import SLEEPING
 from tenure.stores.mysql.link import BEGIN, COMMIT, GREETING, IMPATIENT, PATIENT, ROLLBACK, STARTED
 from tenure.stores.mysql.schema import ddl, ddl_statements, expand, grants
-from tenure.stores.mysql.statements import MySqlStatements, text
+from tenure.stores.mysql.statements import MySqlStatements, end_sleep, note_written, text
 from tenure.stores.sql.rows import SqlRow
 
 DO = MySqlStatements("locks_")
@@ -33,10 +33,8 @@ STATEMENTS = (
     DO.write(ROW, 0, 2),
     DO.lock(["a", "b"]),
     DO.lock_all([ROW, SqlRow("b")]),
-    DO.send(
-        "channel",
-        b"'",
-    ),
+    note_written(1),
+    DO.send("channel", b"'", 1),
     DO.names("a", "b", 10),
     DO.next("a", 10),
     DO.old("a", "z", 5, 10),
@@ -62,6 +60,7 @@ STATEMENTS = (
     get_lock_sql.holder("tenure:a"),
     get_lock_sql.describe(7),
     *get_lock_sql.unlock("tenure:a"),
+    *(each.replace("KILL QUERY", "SELECT") for each in (end_sleep("channel"), end_sleep("channel", 1))),
     f"SELECT {get_lock_sql.kill_operand('tenure:a', 7)}",  # the parser knows no KILL of an expression; servers do
 )
 

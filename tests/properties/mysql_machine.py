@@ -172,6 +172,7 @@ WRONG_STATEMENTS: dict[str, tuple[str, str, str]] = {
     "an ended lease is renewed": ("RENEW", "AND expires_at > $now ", ""),
     "a renewal shortens a lease": ("RENEW", "GREATEST(expires_at, $now + %(ttl)d), ", "$now + %(ttl)d, "),
     "a row is written whatever it was": ("WRITE", "AND version = %(before)d", "AND version >= 0"),
+    "write: notifications whatever is written": ("SEND", "%(if)s", "(%(if)s OR 1 = 1)"),
     "silent clients seem to listen": ("READ", "IS NULL", "= -1"),
 }
 """Statements with a bug, each: the template, what it says, and what it says then."""

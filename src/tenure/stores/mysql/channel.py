@@ -6,7 +6,7 @@ see whether the client still listens.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
@@ -18,7 +18,7 @@ from tenure.stores import table_codec
 from tenure.stores.mysql.connection import MySqlConnection
 from tenure.stores.mysql.errors import INTERRUPTED, NOBODY, MySqlServerError, to_store_error
 from tenure.stores.mysql.link import MySqlLink
-from tenure.stores.mysql.statements import MySqlStatements, text
+from tenure.stores.mysql.statements import MySqlStatements, end_sleep, text
 from tenure.stores.sql.errors import SqlBroken
 
 log = logging.getLogger("tenure")
@@ -143,7 +143,7 @@ class MySqlChannel:
         with suppress(StoreError):
             while not self._listener.ended() and self._runtime.now() < until:
                 if self.name:
-                    await self.wake([self.name], until)  # again, because it may come just before the sleep
+                    await self.wake(self.name, until)  # again, because it may come just before the sleep
                 await self._listener.join(self._runtime.now() + WAKE_AGAIN)
         if not self._listener.ended() and (connection := self._connection) is not None:
             connection.interrupt()
@@ -155,23 +155,13 @@ class MySqlChannel:
             self._connection.abandon()
             self._connection = None
 
-    async def wake(self, channels: Iterable[str], until: float) -> None:
-        """End the sleep of the sessions that listen to these channels. What fails costs them the rest of it."""
+    async def wake(self, channel: str, until: float) -> None:
+        """End the sleep of the session that listens to a channel. If it fails, that costs it the rest of the sleep."""
         try:
-            locks = ", ".join(f"IS_USED_LOCK({text(channel)})" for channel in channels if channel) or "NULL"
-            (sessions,) = (await self._link.run((f"SELECT {locks}",), until))[0].rows
-            for session in sessions:
-                if session is not None:
-                    await self._end_sleep(int(session), until)
-        except MySqlServerError as error:
-            log.debug("a waiter of MySQL could not be woken: %s", error)
-
-    async def _end_sleep(self, session: int, until: float) -> None:
-        try:
-            await self._link.run((f"KILL QUERY {session}",), until)
+            await self._link.run((end_sleep(channel),), until)
         except MySqlServerError as error:
             if error.code not in NOBODY:
-                raise
+                log.debug("a waiter of MySQL could not be woken: %s", error)
 
     # -- self-test -----------------------------------------------------------------------------------------
 
@@ -218,7 +208,7 @@ class MySqlChannel:
             while not over.is_set():
                 await self._runtime.sleep(pause)
                 if (await self._link.run((SLEEPING % connection.session,), until))[0].rows[0][0]:
-                    await self.wake([name], until)
+                    await self.wake(name, until)
                 pause = min(2 * pause, LONGEST_LOOK)
 
     # -- a session -----------------------------------------------------------------------------------------
@@ -262,27 +252,27 @@ class MySqlChannel:
             log.warning("the channel of MySQL has no connection (%s); until it has one again, waiters poll", meant)
 
     async def _hear(self, connection: MySqlConnection) -> None:
-        """Sleep until a message comes, and deliver what has come."""
+        """Delete the messages that were delivered, sleep until another comes, and deliver what has come."""
         until = self._runtime.now() + SLEEP + ANSWERING
+        delete = [self._do.delete_messages(self._delivered)] if self._delivered else []
         try:
-            await connection.run((self._do.sleep(self.name, SLEEP),), until)
+            await connection.run((*delete, self._do.sleep(self.name, SLEEP)), until)
         except MySqlServerError as error:
             if error.code != INTERRUPTED:
                 raise
+            # Another message has come, perhaps before these were deleted. (MariaDB ends a DELETE at such a moment that
+            # it deletes nothing and reports no error.) So they are remembered until they are not read again.
         try:
             found = (await connection.run((self._do.messages(self.name, MESSAGES),), until))[0].rows
-            self._delivered.intersection_update(number for number, _ in found)
-            for number, payload in found:
-                if number not in self._delivered:
-                    self._delivered.add(number)
-                    self._take(bytes(payload))
-            if found:
-                await connection.run((self._do.delete_messages(int(each[0]) for each in found),), until)
         except MySqlServerError as error:
             if error.code != INTERRUPTED:
                 raise
-            # Another message has come meanwhile, and these may not be deleted. (MariaDB ends a DELETE at such a moment
-            # that it deletes nothing and reports no error.) So they are remembered until they are not read again.
+            return
+        self._delivered.intersection_update(number for number, _ in found)
+        for number, payload in found:
+            if number not in self._delivered:
+                self._delivered.add(number)
+                self._take(bytes(payload))
 
     def _take(self, payload: bytes) -> None:
         try:

@@ -1,21 +1,21 @@
 """The tables of Tenure in a MySQL or MariaDB database: each operation is one round trip as a rule."""
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 from tenure.contracts.cells import Cell
 from tenure.contracts.deadlines import MICROS
 from tenure.contracts.messages import AcquireRequest, Notification, Queued, RenewRequest, WithdrawRequest
 from tenure.contracts.runtime import Runtime
-from tenure.errors import OutcomeUnknown, StoreError
+from tenure.errors import OutcomeUnknown
 from tenure.stores import table_codec
 from tenure.stores.mysql.channel import MySqlChannel
 from tenure.stores.mysql.errors import CONFLICTS, DENIED, MISSING, MySqlResult, MySqlServerError, Row
 from tenure.stores.mysql.link import BEGIN, COMMIT, MakeMySqlLink, MySqlLink
 from tenure.stores.mysql.options import MySqlDeployment
 from tenure.stores.mysql.schema import ddl_statements
-from tenure.stores.mysql.statements import CELL_KNOWN, FORM, KNOWN, MySqlStatements, read_snapshot, read_text
+from tenure.stores.mysql.snapshots import is_known, mark_of, read_snapshot, read_text, split
+from tenure.stores.mysql.statements import CELL_KNOWN, MySqlStatements, end_sleep, note_written
 from tenure.stores.sql.database import NEW_FOR, REMOVED_FOR, SqlSnapshot, SqlWrite, join_version, split_version
 from tenure.stores.sql.deployment import OFF
 from tenure.stores.sql.tables import SWEEP_AT_MOST, SqlTables
@@ -90,23 +90,23 @@ class MySqlDatabase(SqlTables[MySqlDeployment, MySqlLink]):
 
     async def read(self, names: Sequence[str], until: float) -> SqlSnapshot:
         """Return a snapshot of the rows of some names."""
-        statement = self._do.read(names, self._longest_ttl)
-        result = (await self._run([statement], until))[0]
+        read = self._do.read(names, self._longest_ttl)
+        lines = split((await self._run([read], until))[0])
         for _ in range(2):
-            if result.rows and result.rows[0][KNOWN]:
+            if is_known(lines):
                 break
-            self._tables_missing = self._tables_missing or not result.rows
-            result = (await self._run([*self._do.begin_quarantine(self._longest_ttl), statement], until))[-1]
-        snapshot = self._snapshot(result, names)
+            self._tables_missing = self._tables_missing or not lines
+            lines = split((await self._run([*self._do.begin_quarantine(self._longest_ttl), read], until))[-1])
+        snapshot = self._snapshot(lines, names)
         if _needs_clock(snapshot):
             snapshot.now = int((await self._run([self._do.clock], until))[0].rows[0][0])
         return snapshot
 
-    def _snapshot(self, result: MySqlResult, names: Sequence[str]) -> SqlSnapshot:
-        if not result.rows:
+    def _snapshot(self, lines: Sequence[Sequence[bytes]], names: Sequence[str]) -> SqlSnapshot:
+        if not lines:
             raise self._no_settings()
-        self._check(result.rows[0][FORM])
-        snapshot = read_snapshot(result, names)
+        self._check(mark_of(lines))
+        snapshot = read_snapshot(lines, names)
         if self._unguarded:
             snapshot.quarantined_until = 0
         return snapshot
@@ -129,63 +129,57 @@ class MySqlDatabase(SqlTables[MySqlDeployment, MySqlLink]):
 
     async def write(self, write: SqlWrite, until: float) -> frozenset[str]:
         """Write rows, leave messages for their notifications, and wake those who sleep for them."""
-        makes, work, places = self._work_of(write, len(write.rows) if write.atomic and len(write.rows) > 1 else 0)
+        makes, work, places, kills = self._work_of(
+            write, len(write.rows) if write.atomic and len(write.rows) > 1 else 0
+        )
         if len(work) > 1:
             work = [BEGIN, *work, COMMIT]
         before = len(makes) + (len(work) > 1)
-        results = await self._run([*makes, *work], until)
-        written = frozenset(name for name, place in places.items() if results[before + place].changed)
-        await self._wake(write, written, until)
-        return written
+        results = await self._repeated(lambda: self._link.run([*makes, *work], until, kills=kills), until)
+        return frozenset(name for name, place in places.items() if results[before + place].changed)
 
     async def transact(self, names: Sequence[str], work: Callable[[SqlSnapshot], SqlWrite], until: float) -> bool:
         """Lock rows, and write what `work` makes of them."""
-        read = [self._do.lock(names), self._do.read(names, self._longest_ttl), self._do.clock]
+        read = [self._do.lock(names), self._do.read(names, self._longest_ttl)]
         write, places, before, known = SqlWrite(0, 0, []), dict[str, int](), 0, True
 
-        def then(results: list[MySqlResult]) -> Sequence[str]:
+        def then(results: list[MySqlResult]) -> tuple[Sequence[str], Sequence[str]]:
             nonlocal write, places, before, known
-            _, found, clock = results
-            snapshot = self._snapshot(found, names)
-            if not (known := bool(found.rows[0][KNOWN])):
-                return ()
-            if _needs_clock(snapshot):
-                snapshot.now = int(clock.rows[0][0])
+            lines = split(results[1])
+            snapshot = self._snapshot(lines, names)
+            if not (known := is_known(lines)):
+                return (), ()
             write = work(snapshot)
-            makes, rest, places = self._work_of(write, len(write.rows))
+            makes, rest, places, kills = self._work_of(write, len(write.rows))
             before = len(makes)
-            return (*makes, *rest)
+            return (*makes, *rest), kills
 
         results = await self._repeated(lambda: self._link.transact(read, then, until), until)
         if not known:
             await self.read(names, until)  # which begins the quarantine
             return False
-        written = frozenset(name for name, place in places.items() if results[before + place].changed)
-        await self._wake(write, written, until)
-        return len(written) == len(write.rows)
+        return sum(results[before + place].changed for place in places.values()) == len(write.rows)
 
-    def _work_of(self, write: SqlWrite, atomic: int) -> tuple[list[str], list[str], dict[str, int]]:
-        """Return three things: inserts of missing rows, updates, and the place of each row's update among those.
+    def _work_of(self, write: SqlWrite, atomic: int) -> tuple[list[str], list[str], dict[str, int], list[str]]:
+        """Return four things: inserts of missing rows, updates, the place of each row's update among those, and kills.
 
         The rows come in the order of their names, so that two writers do not wait for each other. `atomic` is the
-        number of rows if all must be written or none, else 0.
+        number of rows if all must be written or none, else 0. A kill wakes those who have a message now; what fails
+        costs them the rest of their sleep, of a second.
         """
         rows = sorted(write.rows, key=lambda row: row.name.encode())
         makes = [self._do.make(row.name, write.as_of + NEW_FOR) for row in rows if not row.version]
         work = [self._do.lock_all(rows)] if atomic else []
         places: dict[str, int] = {}
-        for row in rows:
+        kills: dict[str, None] = {}
+        for number, row in enumerate(rows):
             places[row.name] = len(work)
             work.append(self._do.write(row, write.quarantined_since, atomic))
-            told = write.notifications.get(row.name, ())
-            work += [self._do.send(each.channel, table_codec.dump_notification(each)) for each in told]
-        return makes, work, places
-
-    async def _wake(self, write: SqlWrite, written: frozenset[str], until: float) -> None:
-        """End the sleep of those who have a message now."""
-        if channels := {each.channel for name in written for each in write.notifications.get(name, ())}:
-            with suppress(StoreError):  # the rows are written, and a waiter that is not woken sleeps for a second
-                await self._channel.wake(channels, until)
+            if told := write.notifications.get(row.name):
+                work.append(note_written(number))
+                work += [self._do.send(each.channel, table_codec.dump_notification(each), number) for each in told]
+                kills |= dict.fromkeys(end_sleep(each.channel, number) for each in told)
+        return makes, work, places, list(kills)
 
     async def sweep(self, after: str, until: float) -> str:
         """Delete old rows among some that follow a name."""

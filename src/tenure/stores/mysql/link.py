@@ -90,14 +90,16 @@ class MySqlLink(SqlLink[MySqlConnection, MySqlDeployment, MySqlFacts]):
 
     # -- statements ----------------------------------------------------------------------------------------
 
-    async def run(self, statements: Sequence[str], until: float, *, keep: bool = True) -> list[MySqlResult]:
+    async def run(
+        self, statements: Sequence[str], until: float, *, kills: Sequence[str] = (), keep: bool = True
+    ) -> list[MySqlResult]:
         """Run statements on a free connection, in one round trip if the driver can; return their results.
 
-        Without `keep` the connection is closed then.
+        Then run `kills`, each whether or not the others fail. Without `keep` the connection is closed then.
         """
         connection = await self.take(until)
         undo = (ROLLBACK,) if BEGIN in statements else ()
-        results = await self._carry_out(connection, statements, undo, until)
+        results = await self._carry_out(connection, statements, undo, until, kills)
         if keep:
             self.put_back(connection)
         else:
@@ -105,30 +107,39 @@ class MySqlLink(SqlLink[MySqlConnection, MySqlDeployment, MySqlFacts]):
         return results
 
     async def transact(
-        self, first: Sequence[str], then: Callable[[list[MySqlResult]], Sequence[str]], until: float
+        self,
+        first: Sequence[str],
+        then: Callable[[list[MySqlResult]], tuple[Sequence[str], Sequence[str]]],
+        until: float,
     ) -> list[MySqlResult]:
         """Run statements in a transaction, and those that `then` makes of their results; return the results of these.
 
-        `then` does not wait. If it stands still nevertheless, the server ends the session after LOCKED_FOR.
+        `then` also makes kills, which follow the transaction. It does not wait. If it stands still nevertheless, the
+        server ends the session after LOCKED_FOR.
         """
         connection = await self.take(until)
         undo = (ROLLBACK, PATIENT)
         results = await self._carry_out(connection, (IMPATIENT, BEGIN, *first), undo, until)
         try:
-            rest = then(results[2:])
+            rest, kills = then(results[2:])
         except BaseException:
             self.discard(connection)
             raise
-        done = await self._carry_out(connection, (*rest, COMMIT, PATIENT), undo, until)
+        done = await self._carry_out(connection, (*rest, COMMIT, PATIENT), undo, until, kills)
         self.put_back(connection)
         return done[:-2]
 
     async def _carry_out(
-        self, connection: MySqlConnection, statements: Sequence[str], undo: Sequence[str], until: float
+        self,
+        connection: MySqlConnection,
+        statements: Sequence[str],
+        undo: Sequence[str],
+        until: float,
+        kills: Sequence[str] = (),
     ) -> list[MySqlResult]:
         """Run statements on a connection. If they fail, undo them and put it back, or close it; raise what it means."""
         try:
-            return await connection.run(statements, until)
+            return await _run_with_kills(connection, statements, kills, until)
         except MySqlServerError as error:
             await self._after_error(connection, error, undo, until)
             raise
@@ -211,6 +222,23 @@ class MySqlLink(SqlLink[MySqlConnection, MySqlDeployment, MySqlFacts]):
         if self._deployment.strict or unsafe:
             started = (await connection.run((STARTED["MariaDB" in text_of(version)],), until))[0].rows[0][0]
             await connection.run((f"SET @tenure_started = {int(float(started))}",), until)
+
+
+async def _run_with_kills(
+    connection: MySqlConnection, statements: Sequence[str], kills: Sequence[str], until: float
+) -> list[MySqlResult]:
+    """Run statements and kills. A kill that fails has no session to wake: the results of the statements count."""
+    try:
+        return await connection.run((*statements, *kills), until)
+    except MySqlServerError as error:
+        failed = len(error.results) - len(statements)
+        if failed < 0:
+            raise
+        results = list(error.results)
+    for kill in kills[failed + 1 :]:
+        with suppress(MySqlServerError):
+            await connection.run((kill,), until)
+    return results
 
 
 MakeMySqlLink = Callable[[Runtime, MySqlDeployment], MySqlLink]

@@ -1,19 +1,18 @@
-"""The statements of one deployment, with their values in them, and how rows are read.
+"""The statements of one deployment, with their values in them.
 
 The SQL is what MySQL 8 and MariaDB 10.5 have in common. Every text in it is ASCII: what is not plain is written in
 hexadecimal. So neither the character set of a connection nor its modes change what a value means.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 from tenure.contracts.messages import AcquireRequest, RenewRequest
-from tenure.stores.mysql.errors import MySqlResult
 from tenure.stores.mysql.schema import expand
-from tenure.stores.sql.database import SqlSnapshot, split_version
-from tenure.stores.sql.rows import COLUMNS, HEADS, SqlRow, pack_holder
+from tenure.stores.mysql.snapshots import READ
+from tenure.stores.sql.database import split_version
+from tenure.stores.sql.rows import COLUMNS, SqlRow, pack_holder
 
 PLAIN = re.compile(r"[A-Za-z0-9 _.,:;/+=<>(){}\[\]\"|*!#^~-]*")
 """The texts that are written as they are."""
@@ -36,26 +35,6 @@ def texts(values: Iterable[str]) -> str:
     """Write a list of texts."""
     return ", ".join(map(text, values))
 
-
-_HEAD = ", ".join(
-    f"IF(IS_USED_LOCK(CONVERT({head} USING utf8mb4)) IS NULL, {head}, NULL)"
-    for head in (f"SUBSTRING_INDEX(SUBSTRING_INDEX(n.heads, ' ', {place}), ' ', -1)" for place in range(1, HEADS + 1))
-)
-
-ROW = ", ".join(f"n.{name}" for name in COLUMNS if name not in {"queue", "waiting"})
-"""The columns of a row: a row with waiters is one JSON text."""
-
-READ = (
-    "SELECT $now, m.floor, m.quarantined_since, m.quarantined_until, "
-    "m.timeline = $timeline AND (m.started = $started OR $started = 0) "
-    "AND m.quarantined_until <= $now + GREATEST(m.longest_ttl, %(longest)d), $mark, "
-    "IF(n.heads <> '', CONCAT_WS(' ', " + _HEAD + "), NULL), " + ROW + " "
-    "FROM $meta AS m LEFT JOIN $names AS n ON n.name IN (%(names)s) WHERE m.one = 1"
-)
-
-KNOWN, FORM, NAME = 4, 5, 7
-"""Columns of READ: whether this is the server that granted what the table says, and no quarantine lasts longer than
-the longest lease from now on; the mark of the stored form; the first column of the row."""
 
 ACQUIRE = (
     "UPDATE $names AS n JOIN $meta AS m ON m.one = 1 SET n.version = IF(n.version = 0, $now, n.version + 1), "
@@ -106,9 +85,12 @@ WRITE = (
 
 SEND = (
     "INSERT INTO $messages (channel, payload, sent_at) SELECT %(channel)s, %(payload)s, $now FROM $meta AS m "
-    "WHERE m.one = 1 AND ROW_COUNT() = 1"
+    "WHERE m.one = 1 AND %(if)s"
 )
-"""Leaves a message after the write of its row, or after another message of the row: each changes one row, or none."""
+"""Leaves a message after the write of its row."""
+
+WRITTEN = "@tenure_written_%d"
+"""The variable of a session that tells whether the row of this number was written."""
 
 
 READ_CELL = (
@@ -197,7 +179,7 @@ class MySqlStatements:
     # -- names -------------------------------------------------------------------------------------------------
 
     def read(self, names: Iterable[str], longest_ttl: int) -> str:
-        """Return the rows of some names."""
+        """Return a snapshot of some names."""
         return self._read % {"names": texts(names), "longest": longest_ttl}
 
     def acquire(self, request: AcquireRequest) -> str:
@@ -251,9 +233,9 @@ class MySqlStatements:
         """Lock some rows, and count those that still have their versions."""
         return self._same % " OR ".join(f"(name = {text(row.name)} AND version = {row.version})" for row in rows)
 
-    def send(self, channel: str, payload: bytes) -> str:
-        """Leave a message for a channel, if the statement before this one changed a row."""
-        return self._send % {"channel": text(channel), "payload": raw(payload)}
+    def send(self, channel: str, payload: bytes, number: int) -> str:
+        """Leave a message for a channel, if the row of this number was written."""
+        return self._send % {"channel": text(channel), "payload": raw(payload), "if": f"{WRITTEN % number} = 1"}
 
     def names(self, prefix: str, after: str, most: int) -> str:
         """Return names in use that start with a prefix. No UTF-8 has a byte 255, so that one is after all of them."""
@@ -344,27 +326,15 @@ class MySqlStatements:
         return self._delete_messages % ", ".join(map(str, ids))
 
 
-# -- rows --------------------------------------------------------------------------------------------------------
+def note_written(number: int) -> str:
+    """Note whether the statement before this one wrote its row, as that of a number."""
+    return f"SET {WRITTEN % number} = ROW_COUNT()"
 
 
-def read_snapshot(result: MySqlResult, names: Sequence[str]) -> SqlSnapshot:
-    """Read the rows of some names, which has one line at least."""
-    rows: list[SqlRow] = []
-    silent: set[str] = set()
-    for line in result.rows:
-        if line[NAME] is not None:
-            rows.append(SqlRow(*[read(cell) for read, cell in zip(_READERS, line[NAME:], strict=False)]))
-            silent.update(read_text(line[NAME - 1] or "").split())
-    found = {row.name for row in rows}
-    rows += [SqlRow(name) for name in names if name not in found]
-    at, floor, since, until = (int(cell) for cell in result.rows[0][:KNOWN])
-    return SqlSnapshot(at, rows, floor, frozenset(silent), since, until)
+def end_sleep(channel: str, number: int | None = None) -> str:
+    """End the sleep of the session of a channel; if `number` is given, only if the row of this number was written.
 
-
-def read_text(cell: Any) -> str:  # noqa: ANN401 - bytes of one kind or another
-    """Read a text, which is bytes in the tables."""
-    return cell if isinstance(cell, str) else bytes(cell).decode()
-
-
-_READ: dict[type, Callable[[Any], Any]] = {str: read_text, int: int, bool: bool}
-_READERS = [_READ[kind] for kind in COLUMNS.values()]
+    This fails if there is no such session.
+    """
+    session = f"IS_USED_LOCK({text(channel)})"
+    return f"KILL QUERY {session if number is None else f'IF({WRITTEN % number} = 1, {session}, NULL)'}"
