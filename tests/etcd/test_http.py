@@ -90,6 +90,46 @@ def test_an_answer_is_read_however_it_comes(
         assert conversation.goes_on()
 
 
+@given(st.lists(st.tuples(BODIES, PARTS, st.booleans()), min_size=2, max_size=4), CUTS)
+def test_answers_that_are_owed_come_before_the_one_that_is_waited_for(
+    answers: list[tuple[dict[str, Any], list[int], bool]], cuts: list[int]
+) -> None:
+    """Each goes to the one that it is for, however they come; the connection goes on while no other answer is due."""
+    conversation, heard = HttpConversation(ADDRESS), list[EtcdReply | None]()
+    *owed, _ = expected = [EtcdReply(200, body) for body, _, _ in answers]
+    for _ in owed:
+        conversation.pack(ASK)
+        assert not conversation.goes_on()
+        conversation.owed.append(heard.append)
+        assert conversation.goes_on()
+    conversation.pack(ASK)
+    said = b"".join(
+        said_by_h11(json.dumps(body).encode(), parts, [], chunked=chunked) for body, parts, chunked in answers
+    )
+    for each in in_pieces(said, cuts):
+        assert not conversation.goes_on()
+        conversation.feed(each)
+        if (reply := conversation.reply()) is not None:
+            heard.append(reply)
+    assert heard == expected
+    assert conversation.goes_on()
+
+
+def test_an_answer_that_is_owed_may_be_the_last() -> None:
+    """Then the one that is due behind it never comes, and the server does not carry its request out."""
+    conversation, heard = HttpConversation(ADDRESS), list[EtcdReply | None]()
+    conversation.pack(ASK)
+    conversation.owed.append(heard.append)
+    conversation.feed(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")
+    assert conversation.reply() is None
+    assert heard == [EtcdReply(200, {})]
+    assert not conversation.goes_on()
+    conversation.pack(ASK)
+    conversation.feed(b"")
+    with pytest.raises(ConnectionResetError):
+        conversation.reply()
+
+
 @given(
     BODIES, PARTS, st.booleans(), CUTS, st.lists(st.tuples(st.integers(0, 10_000), st.binary(max_size=2)), max_size=8)
 )

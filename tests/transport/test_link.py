@@ -1,6 +1,7 @@
 """What becomes of a request and of its connection, in whichever form: without a socket, at lines of the test's own."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
@@ -11,7 +12,7 @@ from tenure.errors import OutcomeUnknown, StoreUnavailable
 from tenure.runtimes.aio import AsyncioRuntime
 from tenure.runtimes.threads import ThreadsRuntime, drive
 from tenure.transport.errors import OtherProcess, ServerErrors, Unsent
-from tenure.transport.link import Conversation, ServerAddress, ServerLink
+from tenure.transport.link import MOST_OWED, Conversation, ServerAddress, ServerLink
 from tenure.transport.pool import ConnectionPool, SharedPool
 
 ADDRESS = ServerAddress("server", 7)
@@ -23,6 +24,9 @@ class Talk:
 
     peer = "first"
     pack = feed = reply = goes_on = None
+
+    def __init__(self) -> None:
+        self.owed: list[Callable[[Any], None]] = []
 
 
 class FakeLine:
@@ -48,6 +52,24 @@ class FakeLine:
         self.open = fault != LAST
         return request
 
+    def send_owed(self, request: str, told: Callable[[str | None], None], until: float) -> None:
+        """Send a request, unless there is a fault."""
+        fault = self.faults.pop(0) if self.faults else ""
+        if isinstance(fault, BaseException):
+            self.open = False
+            raise fault
+        self.carried.append(request)
+        self.conversation.owed.append(told)
+
+    def collect(self) -> None:
+        """Take the replies, unless there is a fault."""
+        fault = self.faults.pop(0) if self.faults else ""
+        if isinstance(fault, BaseException):
+            self.open = False
+            raise fault
+        while self.conversation.owed:
+            self.conversation.owed.pop(0)(self.carried[-1])
+
     def goes_on(self) -> bool:
         """Tell whether nothing went wrong."""
         return self.open
@@ -57,8 +79,10 @@ class FakeLine:
         return not self.open
 
     def close(self) -> None:
-        """Note it."""
+        """Note it, and tell that no reply comes."""
         self.open = False
+        while self.conversation.owed:
+            self.conversation.owed.pop(0)(None)
 
     abandon = close
 
@@ -103,6 +127,10 @@ class FakeLink(ServerLink[str, str]):
     def ask(self, request: str = "request", peer: str = "") -> str:
         """Send a request in this thread."""
         return drive(self.exchange(ADDRESS, request, self.runtime.now() + 9.0, peer))
+
+    def send(self, told: Callable[[str | None], None], request: str = "sent") -> bool:
+        """Send a request whose reply `told` gets."""
+        return self.send_owed(ADDRESS, request, self.runtime.now() + 9.0, told)
 
     def carried(self) -> list[list[str]]:
         """Return which requests each line has carried."""
@@ -191,6 +219,51 @@ def test_all_tasks_share_one_line_and_one_of_them_makes_it() -> None:
         assert not link.made[0].open
 
     asyncio.run(asyncio.wait_for(scene(), 60.0))
+
+
+def test_what_nobody_waits_for_goes_by_a_line_that_is_there() -> None:
+    """So it waits for no connection; and its line carries the next request, up to as many as it may owe."""
+    link, told = FakeLink(ThreadsRuntime()), list[str | None]()
+    assert not link.send(told.append)
+    link.ask("first")
+    for _ in range(MOST_OWED):
+        assert link.send(told.append)
+    assert not link.send(told.append)
+    assert link.ask("last") == "last"
+    assert link.carried() == [["first", *["sent"] * MOST_OWED, "last"]]
+    drive(link.close())
+    assert told == [None] * MOST_OWED
+
+
+@pytest.mark.parametrize(("fault", "error"), [(Unsent("closed"), None), (TimeoutError(), OutcomeUnknown)])
+def test_what_nobody_waits_for_is_sent_once(fault: Exception, error: type[Exception] | None) -> None:
+    """If that goes wrong, its caller knows, and nobody else is told of it; what the line owed by then never comes."""
+    link, told = FakeLink(ThreadsRuntime()), list[str | None]()
+    link.ask()
+    assert link.send(told.append)
+    link.faults.append(fault)
+    with pytest.raises(error) if error else contextlib.nullcontext():
+        assert not link.send(told.append)
+    assert told == [None]
+    assert not link.made[0].open
+
+
+@pytest.mark.parametrize("fault", ["", ConnectionResetError("gone")])
+def test_replies_that_nobody_takes_are_collected(fault: Exception | str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the lines that nobody has just used; one that breaks tells that none comes."""
+    link, told = FakeLink(ThreadsRuntime()), list[str | None]()
+    link.ask()
+    assert link.send(told.append)
+    monkeypatch.setattr("tenure.transport.pool.REST", 3600.0)
+    link.collect_owed()
+    assert told == []
+    monkeypatch.setattr("tenure.transport.pool.REST", 0.0)
+    link.faults.append(fault)
+    link.collect_owed()
+    assert told == ([None] if fault else ["sent"])
+    assert link.made[0].open is not bool(fault)
+    link.collect_owed()
+    assert len(told) == 1
 
 
 def _keep(_link: object, pool: ConnectionPool[Any], line: Any) -> None:  # noqa: ANN401 - a line of the link

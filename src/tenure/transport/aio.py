@@ -65,6 +65,17 @@ class LoopLine(asyncio.Protocol, Generic[Q, R]):
         finally:
             timer.cancel()
 
+    def send_owed(self, request: Q, told: Callable[[R | None], None], until: float) -> None:  # noqa: ARG002 - as below
+        """Send a request, and have `told` get its reply."""
+        transport = self._transport
+        if transport is None or not self.goes_on():
+            raise Unsent("the server closed the connection before a request was sent")
+        transport.write(self.conversation.pack(request))
+        self.conversation.owed.append(told)
+
+    def collect(self) -> None:
+        """Do nothing: the event loop takes all replies."""
+
     def listen(
         self,
         head: bytes,
@@ -111,6 +122,9 @@ class LoopLine(asyncio.Protocol, Generic[Q, R]):
             answer = self._due.popleft()
             if not answer.done():
                 answer.set_exception(error)
+        while owed := self.conversation.owed:
+            owed[0](None)
+            owed.popleft()  # after the call: if that is interrupted, the next `cut` calls again
         self._hear, on_end, self._on_end = None, self._on_end, None
         if on_end is not None:
             on_end()
@@ -119,6 +133,7 @@ class LoopLine(asyncio.Protocol, Generic[Q, R]):
         """In a forked child: let go of the socket, and leave the event loop alone, which is the parent's."""
         if not self._lost and self._transport is not None:
             self._lost = True
+            self.conversation.owed.clear()
             abandon_transport(self._transport)
 
     def _cut_overdue(self, answer: "asyncio.Future[R]") -> None:

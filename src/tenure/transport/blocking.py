@@ -22,6 +22,9 @@ from tenure.transport.pool import ConnectionPool
 CHUNK = 16_384
 """How much is read at once, in bytes."""
 
+REST = 0.1
+"""How long the rest of a reply that is owed may take, in seconds, once a part of it has come."""
+
 SLACK = 1.25
 """By which factor the timeout of a socket may exceed what a request has left: so few requests set it anew."""
 
@@ -74,6 +77,19 @@ class BlockingLine(Generic[Q, R]):
                 return reply
             self._limit(until - self._now())
 
+    def send_owed(self, request: Q, told: Callable[[R | None], None], until: float) -> None:
+        """Send a request, and have `told` get its reply."""
+        self.send(self.conversation.pack(request), until)
+        self.conversation.owed.append(told)
+
+    def collect(self) -> None:
+        """Take the replies that are owed and have come."""
+        conversation = self.conversation
+        while conversation.owed and is_readable(self.connected):
+            self._limit(REST)  # for TLS, of which a record may not be complete
+            conversation.feed(self._receive(CHUNK))
+            conversation.reply()
+
     def send(self, packed: bytes, until: float) -> None:
         """Send bytes. Raises Unsent or BROKEN."""
         left = until - self._now()
@@ -104,18 +120,26 @@ class BlockingLine(Generic[Q, R]):
         return self.conversation.goes_on()
 
     def is_stale(self) -> bool:
-        """Tell whether the server has closed an idle connection."""
-        return is_readable(self.connected)
+        """Tell whether the server has closed an idle connection. Replies that are owed and have come are taken."""
+        try:
+            self.collect()
+        except BROKEN:
+            return True
+        return not self.conversation.owed and is_readable(self.connected)
 
     def close(self) -> None:
         """Close the connection, also for the copies that forked children may have."""
         with contextlib.suppress(OSError):
             self.connected.shutdown(socket.SHUT_RDWR)
+        owed = self.conversation.owed.copy()
         self.abandon()
+        for told in owed:
+            told(None)
 
     def abandon(self) -> None:
         """In a forked child: close this copy, and leave the parent's connection as it is."""
         self._send, self._receive = self.connected.send, self.connected.recv  # these know when the descriptor is closed
+        self.conversation.owed.clear()
         if self.listening is not None:
             self.listening.abandon()
         with contextlib.suppress(OSError):

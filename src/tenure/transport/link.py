@@ -4,13 +4,14 @@ What is said on a connection is a `Conversation`, which knows of no socket. What
 `blocking.py` for threads, in `aio.py` for asyncio. The rules of this file hold for both:
 
 * A request is sent again in one case only: on another connection, if no part of it was sent.
-* A connection on which a reply is due carries no further request, unless the line puts it behind the others. So a late
-  reply answers no later request.
+* A connection on which a reply is due carries no further request, unless the line puts it behind the others, or no
+  caller waits for that reply (`send_owed`). So a late reply answers no later request.
 * A connection on which anything went wrong is closed, and the idle ones that were used before it go with it.
 """
 
 import ssl
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakSet
@@ -24,6 +25,9 @@ Q = TypeVar("Q")
 R = TypeVar("R")
 Q_contra = TypeVar("Q_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
+
+MOST_OWED = 16
+"""How many replies a connection owes at most. The next caller waits behind them, and none may fill a buffer unread."""
 
 
 class ServerAddress(NamedTuple):
@@ -42,6 +46,14 @@ class Conversation(Protocol[Q_contra, R_co]):
     peer: str
     """Identifies the server process, if the server tells it."""
 
+    @property
+    def owed(self) -> deque[Callable[[Any], None]]:
+        """What gets the first replies that are due, for which no caller waits: in their order; None if one never comes.
+
+        `reply` hands them over. The line adds to it what was sent.
+        """
+        ...
+
     def pack(self, request: Q_contra, /) -> bytes:
         """Return the bytes of a request, whose reply is due from now on."""
         ...
@@ -50,11 +62,11 @@ class Conversation(Protocol[Q_contra, R_co]):
         """Take received bytes; none, if the server closed the connection. Raises BROKEN."""
 
     def reply(self) -> R_co | None:
-        """Return the next reply that is due, once it is complete. Raises BROKEN."""
+        """Return the next reply that is due to a caller, once it is complete. Raises BROKEN."""
         ...
 
     def goes_on(self) -> bool:
-        """Tell whether no reply is due, and the connection can carry another request."""
+        """Tell whether no reply is due to a caller, and the connection can carry another request."""
         ...
 
 
@@ -82,6 +94,16 @@ class Line(PooledConnection, Protocol[Q_contra, R_co]):
     async def exchange(self, request: Q_contra, until: float) -> R_co:
         """Send a request, and return its reply. Raises Unsent if nothing was sent, else BROKEN."""
         ...
+
+    def send_owed(self, request: Q_contra, told: Callable[[Any], None], until: float) -> None:
+        """Send a request, and have `told` get its reply before another request gets its own; None if it never comes.
+
+        Raises Unsent if nothing was sent, else BROKEN; then `told` is not called. Not for a line that is shared.
+        """
+        ...
+
+    def collect(self) -> None:
+        """Take the replies that are owed and have come. Raises BROKEN."""
 
     def listen(self, head: bytes, hear: Callable[[R_co], None], on_end: Callable[[], None], until: float) -> Listening:
         """Send bytes, and hand each reply that comes to `hear` from now on. Raises Unsent or BROKEN.
@@ -187,6 +209,52 @@ class ServerLink(ABC, Generic[Q, R]):
             else:
                 self._put_back(pool, line)
                 return reply
+
+    def send_owed(self, address: ServerAddress, request: Q, until: float, told: Callable[[R | None], None]) -> bool:
+        """Send a request on an idle connection, and have `told` get its reply later; False if none can send it now.
+
+        `told` gets None if the reply never comes. Another request of this client may overtake this one, on another
+        connection. Raises OutcomeUnknown.
+        """
+        pool, now = self._pool(address), self._now()
+        line = pool.take(now) if now < until else None
+        if line is None:
+            return False
+        sent = len(line.conversation.owed) < MOST_OWED
+        try:
+            if sent:
+                line.send_owed(request, told, until)
+        except Unsent:
+            pool.lose(line)
+            return False
+        except BROKEN as error:
+            pool.lose(line)
+            raise self._unanswered(address, line, error) from error
+        except BaseException:
+            pool.discard(line)
+            raise
+        self._put_back(pool, line)
+        return sent
+
+    def collect_owed(self) -> None:
+        """Take the replies to what was sent that have come on idle connections."""
+        for pool in list(self._pools.values()):
+            for line in pool.resting(self._now()):
+                if not line.conversation.owed:
+                    continue
+                try:
+                    pool.idle.remove(line)
+                except ValueError:  # another thread has taken it meanwhile, and takes the replies
+                    continue
+                try:
+                    line.collect()
+                except BROKEN:
+                    pool.lose(line)
+                except BaseException:
+                    pool.discard(line)
+                    raise
+                else:
+                    self._put_back(pool, line)
 
     def _fail(
         self, pool: ConnectionPool[Line[Q, R]], address: ServerAddress, line: Line[Q, R], error: Exception, *, new: bool

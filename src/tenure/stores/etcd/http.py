@@ -6,7 +6,8 @@ rules are those of RFC 9112. A server that breaks them loses the connection.
 
 import json
 import re
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
@@ -53,7 +54,12 @@ class EtcdReply:
 
 
 class HttpConversation:
-    """The conversation on one connection: one request at a time, and its reply, or one stream of objects."""
+    """The conversation on one connection: one request after another, and their replies, or one stream of objects.
+
+    A request may be sent behind others whose replies are due (pipelining, RFC 9112 section 9.3.2): a server carries
+    them out and answers them in their order. Go's does so one by one, and has let no such request end the one before it
+    since Go 1.11, with which no etcd older than 3.4 was made.
+    """
 
     peer = ""
     __slots__ = (
@@ -63,12 +69,13 @@ class HttpConversation:
         "_chunked",
         "_closed",
         "_date",
-        "_done",
+        "_due",
         "_host",
         "_left",
         "_status",
         "_stays",
         "_streamed",
+        "owed",
     )
 
     def __init__(self, address: ServerAddress) -> None:
@@ -84,11 +91,13 @@ class HttpConversation:
         """Whether the connection can carry another request once the reply is complete."""
         self._streamed: Iterator[JsonObject] | None = None
         """Of a stream: the objects that have come, and were not returned yet."""
+        self._due = 0
+        """To how many requests the reply has not been read."""
+        self.owed: deque[Callable[[EtcdReply | None], None]] = deque()
         self._forget()
 
     def _forget(self) -> None:
         """Expect another reply."""
-        self._done = True
         self._status = 0
         self._date = ""
         self._chunked = False
@@ -97,12 +106,12 @@ class HttpConversation:
 
     def pack(self, request: EtcdRequest) -> bytes:
         """Return the bytes of a request."""
-        self._done = False
+        self._due += 1
         return b"%bContent-Length: %d\r\n\r\n%b" % (self._head(request), len(request.body), request.body)
 
     def begin(self, request: EtcdRequest) -> bytes:
         """Return the head of a request whose body is sent piece by piece, while replies come."""
-        self._done = self._stays = False
+        self._due, self._stays = 1, False
         self._streamed = iter(())
         return self._head(request) + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -125,20 +134,25 @@ class HttpConversation:
                 self._streamed = self._pieces()
                 said = next(self._streamed, None)
             return None if said is None else EtcdReply(OK, said)
-        if self._done or not self._advance():
-            return None
-        reply = EtcdReply(self._status, _read(bytes(self._body)), self._date)
-        self._body.clear()
-        self._forget()
-        return reply
+        while self._due and self._advance():
+            reply = EtcdReply(self._status, _read(bytes(self._body)), self._date)
+            self._body.clear()
+            self._forget()
+            self._due -= 1
+            if not self.owed:
+                return reply
+            self.owed[0](reply)
+            self.owed.popleft()  # after the call: if that is interrupted, the end of the line calls again
+        return None
 
     def has_heard(self) -> bool:
         """Tell whether the server has ever sent anything."""
         return self._any
 
     def goes_on(self) -> bool:
-        """Tell whether the connection can carry another request."""
-        return self._done and self._stays and not self._closed and not self._came
+        """Tell whether the connection can carry another request, behind those whose replies are owed."""
+        owed = len(self.owed)
+        return self._due == owed and self._stays and not self._closed and not (self._came and not owed)
 
     def _pieces(self) -> Iterator[JsonObject]:
         """Yield the complete objects of a stream, one in each line. Raises BROKEN, also if the stream has ended."""

@@ -6,9 +6,12 @@ send a raw command, and none is made for both threads and asyncio. So Tenure has
 
 from collections import deque
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tenure.doctor.memcached import MemcachedFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LONGEST_LINE = 4096
 """The longest line of a reply, in bytes. No line of memcached is longer; a server that speaks otherwise may be."""
@@ -97,10 +100,12 @@ class MemcachedAnswer(NamedTuple):
 class MemcachedConversation:
     """Requests and the replies to them, which come in the order of the requests."""
 
-    __slots__ = ("_at", "_expected", "_over", "_received", "_replies", "peer", "server")
+    __slots__ = ("_at", "_expected", "_over", "_received", "_replies", "owed", "peer", "server")
 
     def __init__(self) -> None:
         self.peer = ""
+        self.owed: deque[Callable[[MemcachedAnswer | None], None]] = deque()
+        """Always empty: a caller waits for each reply."""
         self.server = MemcachedServer("", evicts=True)
         """Set once the server was asked, as `peer`, which is its process."""
         self._received = b""
