@@ -266,6 +266,26 @@ class SimulatedDirectory:
 
         return await self._call(work, until)
 
+    def send_removal(self, name: str, entry: Entry, until: float, told: Callable[[bool, Listing | None], None]) -> bool:
+        """Send the removal of a contender beside the caller; `told` gets its reply."""
+
+        def work(ensemble: Ensemble) -> tuple[bool, Listing | None]:
+            there = ensemble.withdraw_join(name, entry.request_id)
+            ensemble.forgive(entry.request_id)
+            return there, None if there else ensemble.listing(name)
+
+        async def run() -> None:
+            said: tuple[bool, Listing | None] = False, None
+            with contextlib.suppress(StoreError):
+                said = await self._call(work, until)
+            told(*said)
+
+        self._runtime.spawn(run, "release sent")
+        return True
+
+    def collect_replies(self) -> None:
+        """Do nothing: each reply is taken as it comes."""
+
     async def look(self, name: str, until: float) -> Listing:
         """Return the entries of a name, and renew the session."""
         session, sent = self._session, self._runtime.now()

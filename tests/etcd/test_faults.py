@@ -7,6 +7,7 @@ from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote
 
 import pytest
 
@@ -22,6 +23,7 @@ from tests.faults.metronome import Metronome
 from tests.faults.scenes import client_at, play
 from tests.ordered.ensembles import Party
 from tests.servers import Certificates, EtcdEnsemble, EtcdServer, Proxy
+from tests.servers.etcd import after, encoded
 
 if TYPE_CHECKING:
     from tenure.stores.etcd.directory import EtcdDirectory
@@ -356,6 +358,41 @@ def test_a_cancelled_join_may_yet_come(proxy: Proxy, name: str) -> None:
             assert (await late()).entries == []
 
     run_asyncio(scene)
+
+
+def test_a_removal_is_sent_only_if_no_copy_of_the_join_is_under_way(
+    run: Run, etcd_server: EtcdServer, proxy: Proxy, name: str
+) -> None:
+    """The copy would add the entry again, and only a tombstone keeps it from that."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, url_of(proxy)) as a:
+            told = list[tuple[bool, Listing | None]]()
+
+            def send(entry: Entry) -> bool:
+                return a.directory.send_removal(name, entry, a.soon(), lambda *each: told.append(each))
+
+            proxy.swallow(containing=b"kv/txn")
+            with pytest.raises(OutcomeUnknown):
+                await a.directory.join(name, contender("a"), a.soon())
+            entry, _ = await a.directory.join(name, contender("a"), a.soon())
+            assert not send(entry)
+            assert await a.directory.withdraw_join(name, "a", entry, a.soon())
+            for there in (True, False):
+                entry, _ = await a.directory.join(name, contender("a"), a.soon())
+                if not there:
+                    prefix = f"tenure/n/{quote(name, safe='')}/"
+                    etcd_server.command("kv/deleterange", key=encoded(prefix), range_end=encoded(after(prefix)))
+                assert send(entry)
+                while not told:
+                    a.directory.collect_replies()
+                    await a.runtime.sleep(0.002)
+                [(removed, listing)] = told
+                assert removed is there
+                assert listing is None if there else listing is not None and listing.entries == []
+                told.clear()
+
+    run(scene)
 
 
 @pytest.mark.parametrize("form", API_FORMS)

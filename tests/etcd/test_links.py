@@ -5,7 +5,8 @@ import contextlib
 import socket
 import threading
 from contextlib import closing
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,11 +14,15 @@ from tenure import Client
 from tenure.errors import OutcomeUnknown, StoreUnavailable
 from tenure.runtimes.aio import AsyncioRuntime
 from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.stores.etcd.changes import EtcdChanges
 from tenure.stores.etcd.errors import EtcdNotSent
 from tenure.stores.etcd.gateway import Gateway
-from tenure.stores.etcd.http import EtcdRequest
+from tenure.stores.etcd.http import EtcdRequest, JsonObject
+from tenure.stores.etcd.keys import Keys
 from tenure.stores.etcd.link import EtcdCallbacks, EtcdLink
 from tenure.stores.etcd.options import EtcdDeployment
+from tenure.stores.etcd.reads import EtcdReads
+from tenure.stores.ordered import Entry, Kind, Listing
 from tenure.transport.blocking import BlockingLine, BlockingPump
 from tenure.transport.errors import Unsent
 from tenure.transport.link import ServerAddress
@@ -125,3 +130,83 @@ def test_what_is_not_etcd_is_told_as_such(said: bytes) -> None:
             client.names()
         server.shutdown(socket.SHUT_RDWR)
         thread.join()
+
+
+def http(said: bytes, status: bytes = b"200 OK") -> bytes:
+    """Return a reply of HTTP."""
+    return b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status, len(said), said)
+
+
+REFUSED = b'{"error": "etcdserver: invalid auth token", "code": 16}'
+
+
+@pytest.mark.parametrize("form", [ThreadsRuntime, AsyncioRuntime])
+@pytest.mark.parametrize(
+    ("said", "told", "token"),
+    [
+        (http(b'{"succeeded": true}'), {"succeeded": True}, "a-token"),
+        (http(b"{}"), {}, "a-token"),
+        (http(b'{"error": "etcdserver: no leader", "code": 14}', b"503 Service Unavailable"), None, "a-token"),
+        (http(b'{"error": "etcdserver: requested lease not found", "code": 5}', b"404 Not Found"), None, "a-token"),
+        (http(REFUSED, b"401 Unauthorized"), None, ""),
+        (http(b"404 page not found\n", b"404 Not Found"), None, "a-token"),
+        (b"-ERR unknown command\r\n\r\n", None, "a-token"),
+        (b"", None, "a-token"),
+    ],
+)
+def test_only_a_reply_of_etcd_is_told_to_whom_it_is_owed(
+    form: type[ThreadsRuntime | AsyncioRuntime], said: bytes, told: JsonObject | None, token: str
+) -> None:
+    """Whatever else comes is as if no reply had come. A token that the server does not know is not sent again."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+
+        def answer() -> None:
+            taken, _ = server.accept()
+            with taken:
+                for reply in (http(b"{}"), said):
+                    taken.recv(65536)
+                    taken.sendall(reply)
+                if said:
+                    taken.recv(65536)  # until the client ends it
+
+        async def scene() -> None:
+            runtime = form()
+            deployment = EtcdDeployment([ServerAddress(*server.getsockname())], user="app", password="secret")  # noqa: S106 - of no server
+            gateway, heard = Gateway(runtime, deployment, EtcdLink(runtime, deployment)), list[JsonObject | None]()
+            until = runtime.now() + TEST_TIMEOUT
+            assert not gateway.send("kv/txn", {}, until, heard.append), "it has to log in first"
+            gateway._token = "a-token"  # noqa: S105
+            assert not gateway.send("kv/txn", {}, until, heard.append), "it has no connection"
+            await gateway.exchange("kv/range", {}, until)
+            assert gateway.send("kv/txn", {}, until, heard.append)
+            while not heard and runtime.now() < until:
+                gateway.collect_replies()
+                await runtime.sleep(0.002)
+            assert heard == [told]
+            assert gateway._token == token
+            await gateway._link.close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        if form is ThreadsRuntime:
+            drive(scene())
+        else:
+            asyncio.run(scene())
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [None, {}, {"succeeded": False}, {"responses": 3}, {"responses": [{}]}, {"responses": [{"response_range": {}}]}],
+)
+def test_a_reply_that_tells_nothing_of_a_removal_is_none(said: JsonObject | None) -> None:
+    """So the release is repeated, as if no reply had come."""
+    runtime, heard, keys = ThreadsRuntime(), list[tuple[bool, Listing | None]](), Keys("tenure")
+    gateway: Any = SimpleNamespace(send=lambda _path, _body, _until, told: told(said) is None)
+    nothing: Any = None
+    changes = EtcdChanges(runtime, gateway, keys, nothing, EtcdReads(runtime, gateway, keys, nothing))
+    key = changes._contender_keys.take(("name", "request"), "session")
+    changes._contender_keys.settle(("name", "request"), key)
+    entry = Entry(Kind.CONTENDER, "request", 7, 1, 1, 0, 7, key.tail)
+    assert changes.send_removal("name", entry, 1.0, lambda *each: heard.append(each))
+    assert heard == [(False, None)]

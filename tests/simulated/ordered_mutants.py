@@ -8,15 +8,17 @@ from simulation.ensemble import Ensemble
 from simulation.ordered import SimulatedDirectory
 from tenure.contracts.deadlines import micros
 from tenure.contracts.messages import Granted, Reply
+from tenure.core.lease import CoreLease
 from tenure.stores.ordered import acquiring, entries, granting, store
 from tenure.stores.ordered.acquiring import Acquirer
 from tenure.stores.ordered.contenders import Contender, ContenderRegistry
 from tenure.stores.ordered.entries import Entry, Kind
 from tenure.stores.ordered.granting import Decision
 from tenure.stores.ordered.inspector import Inspector
-from tenure.stores.ordered.releasing import EntryRemover
+from tenure.stores.ordered.releasing import EntryRemover, Releaser
 from tenure.stores.ordered.renewing import LeaseRenewals, SessionTrust
 from tenure.stores.ordered.store import OrderedStore
+from tests.planting import planted
 from tests.simulated.mutants import Mutant, both, replaced, wrapped
 
 
@@ -110,6 +112,13 @@ def module(name: str, wrapper: Callable[..., Any]) -> Callable[[], Any]:
     return replaced(granting, name, function)
 
 
+def sent(right: str, wrong: str) -> Callable[[], Any]:
+    """Return a way to send all releases without a wait, by a method with a change."""
+    return both(
+        replaced(CoreLease, "awaited", False), replaced(Releaser, "send", planted(Releaser, "send", right, wrong))
+    )
+
+
 def _of(scenario: str) -> tuple[str, ...]:
     return (f"ordered_{scenario}",)
 
@@ -129,6 +138,11 @@ ORDERED_MUTANTS: tuple[Mutant, ...] = (
     Mutant("waiters watch one where several may make room", module("to_watch", watch_one), _of("calm")),
     Mutant("who is silent is never ended", replaced(ContenderRegistry, "silent", never_silent), _of("wire")),
     Mutant("an unanswered join is not withdrawn for good", wrapped(EntryRemover, "remove", always_sure), _of("wire")),
+    Mutant(
+        "a release that was not answered counts",
+        sent("if not removed and listing is None:", "if False:"),
+        _of("wire"),
+    ),
     Mutant("a late block comes into force alone", wrapped(Ensemble, "change", alone), _of("weights")),
     Mutant("no lock delay is noted", replaced(acquiring, "_has_block", no_block), _of("calm")),
     Mutant("a renewal asks nobody", replaced(SimulatedDirectory, "check", renewed_unseen), _of("wire")),

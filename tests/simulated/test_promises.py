@@ -138,6 +138,10 @@ SENT = [
     "sql_wire",
     "sql_force",
     "sql_failover",
+    "ordered_calm",
+    "ordered_wire",
+    "ordered_weights",
+    "ordered_force",
 ]
 
 

@@ -99,10 +99,10 @@ class Client(EnteredByWith, ClientBase):
             renew: False for a lease that is not renewed: it ends `ttl` seconds after its grant, or as the last `extend`
                 says, which may also shorten it. Nothing else ends it before but a release: neither `close` nor the end
                 of the process, unless the store ties it to a session (ZooKeeper, etcd, advisory and named locks).
-            wait_for_release: False to send the release at the end of a `with` and wait for no reply (Redis, and locks
-                on PostgreSQL; else it waits): the `with` ends a round trip earlier, and nobody is told what the reply
-                says but by the log and an event. Somebody who is told of the end by another way may find the name held
-                for as long as the release is under way. `release()` waits. Default: that of the client.
+            wait_for_release: False to send the release at the end of a `with` and wait for no reply (Redis, etcd, and
+                locks on PostgreSQL; else it waits): the `with` ends a round trip earlier, and nobody is told what the
+                reply says but by the log and an event. Somebody who is told of the end by another way may find the name
+                held for as long as the release is under way. `release()` waits. Default: that of the client.
             template: what metrics call the lock, whatever its name, as "invoice-{n}" for f"invoice-{n}". The name in a
                 decorator is one. Without it, metrics know only the kind of primitive.
 

@@ -7,12 +7,13 @@ under another key.
 *The end of a PLACEHOLDER or BLOCK entry.* etcd tells no time, so each client counts by its own clock.
 """
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from tenure.contracts.runtime import Runtime
-from tenure.errors import StoreUnavailable
+from tenure.errors import StoreError, StoreUnavailable
 from tenure.stores.etcd import requests
 from tenure.stores.etcd.errors import LeaseGone
 from tenure.stores.etcd.gateway import Gateway
@@ -135,15 +136,43 @@ class EtcdChanges:
         key = self._own(name, entry)
         others = [requests.delete(self._keys.of(name, Kind.LIGHT + entry.request_id))]
         others += await self._tombstone(name, key, until)
-        contender = self._keys.of(name, entry.key)
-        steps = [requests.delete(contender), *others, *self._remove_last(name, entry)]
-        body = requests.transaction([requests.created(contender, entry.position)], steps, others)
+        body = self._removal(name, entry, others, others)
         removed = bool((await self._gateway.exchange("kv/txn", body, until, again=False)).get("succeeded"))
         if key is not None and removed:
             self._contender_keys.give_back((name, entry.request_id), key)
         elif key is not None and key.copies:
             self._contender_keys.drop((name, entry.request_id), key)
         return removed
+
+    def _removal(
+        self, name: str, entry: Entry, others: Sequence[JsonObject], failure: Sequence[JsonObject]
+    ) -> JsonObject:
+        """Return the transaction that removes a contender and runs `others`, or runs `failure` if it is not there."""
+        contender = self._keys.of(name, entry.key)
+        steps = [requests.delete(contender), *others, *self._remove_last(name, entry)]
+        return requests.transaction([requests.created(contender, entry.position)], steps, failure)
+
+    def send_removal(self, name: str, entry: Entry, until: float, told: Callable[[bool, Listing | None], None]) -> bool:
+        """Send the removal of a contender of this session that has no entry besides its own.
+
+        Return False if it cannot be sent now, or if a copy of the join may still arrive, which takes a tombstone.
+        """
+        key = self._own(name, entry)
+        if key is None or key.copies:
+            return False
+
+        def heard(said: JsonObject | None) -> None:
+            if said is not None and said.get("succeeded"):
+                told(True, None)  # noqa: FBT003 - as the contract says
+                self._contender_keys.give_back((name, entry.request_id), key)
+                return
+            listing: Listing | None = None
+            with contextlib.suppress(LookupError, TypeError, ValueError, StoreError):  # not of etcd, or of a later form
+                listing = None if said is None else self._reads.listing(said, said["responses"][-1]["response_range"])
+            told(False, listing)  # noqa: FBT003 - as above
+
+        list_it = {"request_range": requests.list_all(self._keys.of(name, ""))}
+        return self._gateway.send("kv/txn", self._removal(name, entry, [], [list_it]), until, heard)
 
     async def _remove_key(self, name: str, request_id: str, key: ContenderKey, until: float) -> bool:
         """Remove the contender with a key, whose position is not known."""

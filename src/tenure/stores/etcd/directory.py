@@ -52,6 +52,8 @@ class EtcdDirectory:
         self.abandon = link.abandon
         self.join = changes.join
         self.withdraw_join = changes.withdraw_join
+        self.send_removal = changes.send_removal
+        self.collect_replies = gateway.collect_replies
         self.change = changes.change
         self.rewrite = changes.rewrite
         self.pass_over = changes.pass_over

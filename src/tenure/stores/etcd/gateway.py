@@ -8,12 +8,13 @@ limited.
 """
 
 import json
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import cast
 
 from tenure.contracts.runtime import Event, Runtime
-from tenure.errors import OutcomeUnknown, StoreUnavailable
+from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from tenure.stores.etcd import errors
 from tenure.stores.etcd.errors import EtcdNotSent
 from tenure.stores.etcd.http import OK, EtcdReply, EtcdRequest, JsonObject
@@ -21,6 +22,8 @@ from tenure.stores.etcd.keys import packed_json
 from tenure.stores.etcd.link import EtcdCallbacks, EtcdLink, Stream
 from tenure.stores.etcd.options import EtcdDeployment
 from tenure.transport.link import ServerAddress
+
+log = logging.getLogger("tenure")
 
 
 class Admission:
@@ -114,6 +117,33 @@ class Gateway:
             return await self._exchange_with_each(path, packed, until, again=again, on_unsure=on_unsure)
         finally:
             self._admission.give_back()
+
+    def send(self, path: str, body: JsonObject, until: float, told: Callable[[JsonObject | None], None]) -> bool:
+        """Send a request to the current server, and have `told` get its reply later; False if it cannot be sent now.
+
+        It goes by an idle connection, so it waits for nothing. `told` gets None if no reply comes, or an error.
+        Raises OutcomeUnknown.
+        """
+        address = self._address()
+        if self._deployment.user and not self._token:
+            return False
+
+        def heard(answer: EtcdReply | None) -> None:
+            said: JsonObject | None = None
+            try:
+                said = None if answer is None else _result(address, answer)
+            except errors.TokenRefused:
+                self._token = ""
+            except (StoreError, errors.LeaseGone) as error:
+                log.debug("a request to which no caller waits for a reply was refused: %s", error)
+            told(said)
+
+        request = EtcdRequest(path, packed_json(body).encode(), self._token)
+        return self._link.send_owed(address, request, until, heard)
+
+    def collect_replies(self) -> None:
+        """Take the replies to `send` that have come."""
+        self._link.collect_owed()
 
     async def _exchange_with_each(
         self, path: str, packed: bytes, until: float, *, again: bool, on_unsure: Callable[[], None]

@@ -10,7 +10,7 @@ least `trust` seconds after the request was sent. It moves `proved_at` to the in
 reply of a server that may have been cut off from the others is no proof.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 from tenure.contracts.findings import Finding, Report
@@ -45,6 +45,21 @@ class ExaminableDirectory(Protocol):
     async def examine(self, ttl: float, timeout: float) -> Report:
         """Look at the settings. See `Examinable` in contracts/store.py."""
         ...
+
+
+@runtime_checkable
+class SendsRemovals(Protocol):
+    """A directory that can send the removal of a contender and take the reply later, for `SendsReleases`."""
+
+    def send_removal(self, name: str, entry: Entry, until: float, told: Callable[[bool, Listing | None], None]) -> bool:
+        """Send the removal of a contender that has no entry besides its own; False if it cannot be sent now.
+
+        `told` gets whether it was there, and if not, a listing; `False` and None if no reply comes, or none that tells.
+        """
+        ...
+
+    def collect_replies(self) -> None:
+        """Take the replies that have come by now and that no other request will take soon."""
 
 
 class Directory(Protocol):

@@ -8,8 +8,8 @@ from tenure.errors import OutcomeUnknown, StoreUnavailable
 from tenure.outcome import Outcome
 from tenure.stores.ordered.caretaker import OPERATION, Caretaker
 from tenure.stores.ordered.contenders import BESIDES, WOKEN_TTL, Contender, ContenderRegistry, EntryText, text_of
-from tenure.stores.ordered.directory import Directory
-from tenure.stores.ordered.entries import Entry, Kind, Record
+from tenure.stores.ordered.directory import Directory, SendsRemovals
+from tenure.stores.ordered.entries import Entry, Kind, Listing, Record
 from tenure.stores.ordered.granting import decide
 from tenure.stores.ordered.inspector import Inspector
 
@@ -42,7 +42,13 @@ class Outcomes:
         past = self._contenders.past.get(request_id)
         if past is not None and past.outcome is Outcome.TAKEN_OVER:
             return Outcome.TAKEN_OVER
-        listing = await self._directory.look(name, until)
+        return self.by_listing(request_id, await self._directory.look(name, until))
+
+    def by_listing(self, request_id: str, listing: Listing) -> Outcome:
+        """Return the outcome of a lease whose entry is gone, from a listing of its name."""
+        past = self._contenders.past.get(request_id)
+        if past is not None and past.outcome is Outcome.TAKEN_OVER:
+            return Outcome.TAKEN_OVER
         if past is None or not past.order:
             return Outcome.TAKEN_OVER if decide(listing.entries).holders else Outcome.EXPIRED
         later = any(each.kind is Kind.CONTENDER and each.order > past.order for each in listing.entries)
@@ -136,6 +142,7 @@ class Releaser:
         self._inspector = inspector
         self._outcomes = Outcomes(directory, contenders)
         self._now = now
+        self._sending = directory if isinstance(directory, SendsRemovals) else None
 
     async def release(self, release: ReleaseRequest, until: float) -> Outcome:
         """Remove the entry, so that the next waiter holds the name."""
@@ -156,6 +163,38 @@ class Releaser:
         removed = await self._remover.remove(contender, until, keep=release.keep)
         self._contenders.end(request_id, Outcome.RELEASED if removed else Outcome.EXPIRED)
         return Outcome.RELEASED if removed else await self._outcomes.of_lease(release.name, request_id, until)
+
+    def send(self, release: ReleaseRequest, until: float, told: Callable[[Outcome | None], None]) -> bool:
+        """Send the removal of a contender that has one entry; see `SendsReleases` in contracts/store.py."""
+        request_id = release.request_id
+        contender = self._contenders.live.get(request_id)
+        if self._sending is None or contender is None or contender.entry is None or release.keep:
+            return False
+        entry = contender.entry
+        if (
+            contender.block
+            or contender.light
+            or contender.unsure
+            or entry.token != release.token
+            or entry.session != self._directory.session()
+            or self._contenders.has_run_out(contender)
+        ):
+            return False
+
+        def heard(removed: bool, listing: Listing | None) -> None:  # noqa: FBT001 - as the contract says
+            if not removed and listing is None:
+                told(None)
+                return
+            self._contenders.end(request_id, Outcome.RELEASED if removed else Outcome.EXPIRED)
+            told(Outcome.RELEASED if listing is None else self._outcomes.by_listing(request_id, listing))
+
+        self._let_go(contender, release, until)
+        return self._sending.send_removal(release.name, entry, until, heard)
+
+    def collect_replies(self) -> None:
+        """Take the replies that have come."""
+        if self._sending is not None:
+            self._sending.collect_replies()
 
     def _let_go(self, contender: Contender, release: ReleaseRequest, until: float) -> None:
         """Make the contender expire, so that it ends even if this release fails and is not repeated.

@@ -182,6 +182,20 @@ class OrderedStore:
         """Remove the entry, so that the next waiter holds the name."""
         return await self._releaser.release(release, until)
 
+    def send_release(
+        self,
+        request: AcquireRequest,  # noqa: ARG002
+        release: ReleaseRequest,
+        until: float,
+        told: Callable[[Outcome | None], None],
+    ) -> bool:
+        """Send the removal of the entry, if the directory can and nothing else has to be done."""
+        return self._releaser.send(release, until, told)
+
+    def collect_replies(self) -> None:
+        """Take the replies that have come."""
+        self._releaser.collect_replies()
+
     async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
         """Remove the entry of a request, whether it waits or holds the name."""
         return await self._releaser.withdraw(withdraw, until)
