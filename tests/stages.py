@@ -210,6 +210,7 @@ ROTATED = (
     "redis/test_beside_redis_py.py::test_a_planted_bug_is_found",
     "redis/test_failover.py",
     "stores/test_releases_sent.py::test_a_planted_bug_is_found",
+    "redis/test_cluster_releases.py::test_a_planted_bug_is_found",
     "redis/test_quarantine.py::test_all_slots_of_a_cluster_grant_again",
     "redis/test_quorum_chaos.py",
     "redis/test_faults",

@@ -201,8 +201,8 @@ class RedisStore:
         until: float,
         told: Callable[[Outcome | None], None],
     ) -> bool:
-        address = self._servers.topology.known
-        link = None if address is None else self._links.get(address)  # in a Cluster, no server is known for all names
+        address = self._servers.topology.known_for(release.name)
+        link = None if address is None else self._links.get(address)
         if address is None or link is None:
             return False
         if address not in self._sends_to:  # its process may lack the script, which a release that waits has it load

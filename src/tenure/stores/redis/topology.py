@@ -33,6 +33,10 @@ class Topology(Protocol):
         """The one server that holds all names, if there is one and it is not in doubt."""
         ...
 
+    def known_for(self, name: str) -> RedisAddress | None:
+        """Return the server that holds a name, if it is known and not in doubt. Asks nobody."""
+        ...
+
     async def server(self, name: str, until: float) -> RedisAddress:
         """Return the server that holds a name. Raises StoreUnavailable if no server can tell."""
         ...
@@ -62,6 +66,9 @@ class OneServer:
 
     def __init__(self, address: RedisAddress) -> None:
         self._address = self.known = address
+
+    def known_for(self, name: str) -> RedisAddress | None:  # noqa: ARG002 - whatever the name
+        return self.known
 
     async def server(self, name: str, until: float) -> RedisAddress:  # noqa: ARG002 - whatever the name
         return self._address
@@ -158,6 +165,9 @@ class Sentinels(_Discovered):
         self._service = service
         self.known: RedisAddress | None = None
 
+    def known_for(self, name: str) -> RedisAddress | None:  # noqa: ARG002 - one master for all names
+        return self.known
+
     async def server(self, name: str, until: float) -> RedisAddress:  # noqa: ARG002 - one master for all names
         master = self.known
         while master is None:
@@ -208,6 +218,9 @@ class Cluster(_Discovered):
         self._seeds = list(nodes)
         self._slots: list[RedisAddress | None] = [None] * SLOTS
         self._stale = True
+
+    def known_for(self, name: str) -> RedisAddress | None:
+        return None if self._stale else self._slots[slot_of(name)]
 
     async def server(self, name: str, until: float) -> RedisAddress:
         slot = slot_of(name)
