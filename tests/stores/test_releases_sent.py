@@ -1,8 +1,11 @@
 """With `wait_for_release=False` the end of a `with` waits for no reply, and loses nothing by that."""
 
+import asyncio
 import gc
+import time
 import warnings
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 from urllib.parse import quote
 
@@ -19,6 +22,7 @@ from tenure.stores.postgresql.link import PgLink
 from tenure.stores.redis.links.sockets import RedisConnection
 from tenure.stores.sql.store import SqlStore
 from tenure.transport import pool
+from tenure.transport.aio import LoopLine
 from tenure.transport.blocking import BlockingLine
 from tenure.transport.link import ServerLink
 from tenure.transport.pool import ConnectionPool
@@ -26,6 +30,7 @@ from tenure_testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play
 from tests.hazards.helpers import Script, eventually
 from tests.hazards.interrupting import before_the_release, sweep
+from tests.hazards.test_cancellations import AGAIN, LATE, WAITING, cancelled
 from tests.planting import planted
 from tests.servers import EtcdServer, PostgresServer, Proxy, RedisServer
 from tests.servers.etcd import after, encoded
@@ -417,6 +422,37 @@ def test_an_interrupt_anywhere_leaves_no_name_held(place: Place) -> None:
         gc.collect()
 
 
+@pytest.mark.parametrize("how", [WAITING, LATE, AGAIN])
+def test_a_cancellation_at_any_await_leaves_no_name_held(place: Place, how: str) -> None:
+    """Whether replies to releases are owed on the connection of the request that is cancelled, or not."""
+
+    async def scene() -> None:
+        async with AsyncClient(place.url, **QUICK) as quick, AsyncClient(place.url) as other:
+
+            async def work(name: str) -> None:
+                async with quick.lock(f"swept:{name}"), quick.lock(f"swept:{name}'"):
+                    pass
+                async with quick.lock(f"swept:{name}''", timeout=WITHIN):
+                    pass
+
+            async def run(at: int) -> bool:
+                return await cancelled(work(f"{how} {at}"), at, how)
+
+            await work("warm")
+            for at in count(1):
+                (ended,) = await asyncio.gather(asyncio.create_task(run(at)), return_exceptions=True)
+                if ended is False:
+                    break
+                assert isinstance(ended, asyncio.CancelledError)
+            assert at > 3, "there was nothing to cancel"
+            give_up_at = time.monotonic() + WITHIN
+            while held := await other.names("swept:*"):
+                assert time.monotonic() < give_up_at, f"{held} are not free"
+                await asyncio.sleep(0.01)
+
+    asyncio.run(scene())
+
+
 def left_to_its_thread(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the renewer look for replies right after a release was sent, and then later."""
     kind: Any = place.connection
@@ -524,6 +560,13 @@ BUGS: dict[str, tuple[type, str, str, str, Any]] = {
         "for told in ():",
         is_repeated_at_once,
     ),
+    "etcd: a connection of asyncio ends without a word": (
+        LoopLine,
+        "cut",
+        "while owed := self.conversation.owed:",
+        "while owed := self.conversation.owed.copy().clear():",
+        is_repeated_at_once,
+    ),
     "etcd: nobody reads what comes on idle connections": (
         ServerLink,
         "collect_owed",
@@ -587,9 +630,9 @@ def concerned(bug: str) -> list[str]:
 
 @pytest.mark.parametrize(("bug", "place"), [(bug, kind) for bug in BUGS for kind in concerned(bug)], indirect=["place"])
 def test_a_planted_bug_is_found(bug: str, place: Place, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each by its scene, in threads."""
+    """Each by its scene, in threads if it does not name asyncio."""
     owner, method, right, wrong, scene = BUGS[bug]
     monkeypatch.setattr(owner, method, planted(owner, method, right, wrong))
     monkeypatch.setattr("tests.stores.test_releases_sent.WITHIN", 3.0)
     with pytest.raises((AssertionError, LookupError, TypeError, TenureError)):
-        play(API_FORMS[0], place.url, lambda kit: scene(kit, place, proxy))
+        play(API_FORMS["asyncio" in bug], place.url, lambda kit: scene(kit, place, proxy))
