@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tenure import LockEvent
 from tenure.contracts.runtime import Runtime
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from tenure.stores.etcd.http import JsonObject
@@ -309,6 +310,28 @@ def test_a_server_is_reached_by_tls(run: Run, tmp_path: Path, name: str) -> None
         run(scene)
 
 
+@pytest.mark.parametrize("form", API_FORMS)
+def test_releases_are_sent_by_tls(form: str, tmp_path: Path) -> None:
+    """And their replies are read, each from as many records of TLS as it comes in."""
+    certificates, told = Certificates(tmp_path / "certificates"), list[LockEvent]()
+    with EtcdServer(tmp_path / "etcd", certificates=certificates) as server:
+        url = f"{server.url}?ssl_ca_certs={certificates.authority}"
+
+        async def scene(kit: Kit) -> None:
+            options: dict[str, Any] = {"ttl": 60, "wait_for_release": False, "operation_timeout": 2 * TEST_TIMEOUT}
+            quick = client_at(kit, url, on_event=told.append, **options)
+            for _ in range(30):
+                async with quick.lock("name", timeout=0), quick.lock("another", timeout=0):
+                    pass
+
+            async def all_told() -> bool:
+                return [each.cause for each in told].count("released") == 60
+
+            await kit.until(all_told, "all are told", TEST_TIMEOUT)
+
+        play(form, url, scene)
+
+
 def abandon_in_a_child(one: Member) -> None:
     """Fork, drop what was inherited, and end."""
     with warnings.catch_warnings():
@@ -369,8 +392,11 @@ def test_a_removal_is_sent_only_if_no_copy_of_the_join_is_under_way(
         async with member(runtime, url_of(proxy)) as a:
             told = list[tuple[bool, Listing | None]]()
 
+            def hear(removed: bool, listing: Listing | None) -> None:
+                told.append((removed, listing))
+
             def send(entry: Entry) -> bool:
-                return a.directory.send_removal(name, entry, a.soon(), lambda *each: told.append(each))
+                return a.directory.send_removal(name, entry, a.soon(), hear)
 
             proxy.swallow(containing=b"kv/txn")
             with pytest.raises(OutcomeUnknown):

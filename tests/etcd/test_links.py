@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -195,18 +196,33 @@ def test_only_a_reply_of_etcd_is_told_to_whom_it_is_owed(
         thread.join()
 
 
-@pytest.mark.parametrize(
-    "said",
-    [None, {}, {"succeeded": False}, {"responses": 3}, {"responses": [{}]}, {"responses": [{"response_range": {}}]}],
-)
+NOTHING_TOLD: list[JsonObject | None] = [
+    None,
+    {},
+    {"succeeded": False},
+    {"responses": 3},
+    {"responses": [{}]},
+    {"responses": [{"response_range": {}}]},
+]
+
+
+@pytest.mark.parametrize("said", NOTHING_TOLD)
 def test_a_reply_that_tells_nothing_of_a_removal_is_none(said: JsonObject | None) -> None:
     """So the release is repeated, as if no reply had come."""
     runtime, heard, keys = ThreadsRuntime(), list[tuple[bool, Listing | None]](), Keys("tenure")
-    gateway: Any = SimpleNamespace(send=lambda _path, _body, _until, told: told(said) is None)
+
+    def send(_path: str, _body: JsonObject, _until: float, told: Callable[[JsonObject | None], None]) -> bool:
+        told(said)
+        return True
+
+    def hear(removed: bool, listing: Listing | None) -> None:
+        heard.append((removed, listing))
+
+    gateway: Any = SimpleNamespace(send=send)
     nothing: Any = None
     changes = EtcdChanges(runtime, gateway, keys, nothing, EtcdReads(runtime, gateway, keys, nothing))
     key = changes._contender_keys.take(("name", "request"), "session")
     changes._contender_keys.settle(("name", "request"), key)
     entry = Entry(Kind.CONTENDER, "request", 7, 1, 1, 0, 7, key.tail)
-    assert changes.send_removal("name", entry, 1.0, lambda *each: heard.append(each))
+    assert changes.send_removal("name", entry, 1.0, hear)
     assert heard == [(False, None)]
