@@ -137,6 +137,20 @@ def test_a_missing_function_is_made(postgres_server: PostgresServer, form: str) 
         pass
 
 
+def test_a_client_that_may_make_nothing_goes_on_when_an_administrator_has(postgres_server: PostgresServer) -> None:
+    """Until then it says what is missing and who can make it; what is left of its tables is used as before."""
+    url = postgres_server.create_user("bounded", PASSWORD)
+    tables_for(postgres_server, "bounded", "bounded")
+    with Client(f"{url}?schema=bounded&max_ttl=1", retry_for=0) as client:
+        client.lock("name", ttl=1).acquire().release()
+        postgres_server.execute("DROP ROUTINE bounded.tenure_acquire")
+        with pytest.raises(StoreError, match="`tenure schema postgresql`"):
+            client.lock("name", ttl=1).acquire()
+        assert client.names() == []
+        tables_for(postgres_server, "bounded", "bounded")
+        client.lock("name", ttl=1).acquire(timeout=30).release()
+
+
 def test_old_rows_are_swept_in_parts(postgres_server: PostgresServer) -> None:
     """One statement looks at some hundred rows of 100,000; and no token is issued again after that."""
     tables_for(postgres_server, "tenure", "swept")

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from unittest.mock import patch
 from uuid import uuid4
@@ -14,6 +15,8 @@ import pytest
 from tenure import AsyncClient, Client, LockTimeout, StoreError
 from tenure.stores.mysql.database import MySqlDatabase
 from tenure.stores.postgresql.database import PgDatabase
+from tenure.stores.sql.tables import SqlTables
+from tests.planting import planted
 from tests.servers.mariadb import PASSWORD, USER
 
 if TYPE_CHECKING:
@@ -29,6 +32,8 @@ class Database(NamedTuple):
     """With a `max_ttl` of five seconds."""
     drop: Callable[[], None]
     owner: type
+    run: Callable[[str], None]
+    """Runs a statement as its owner."""
 
 
 @pytest.fixture(params=["postgresql", "mysql", "mysql database"])
@@ -39,12 +44,15 @@ def database(request: pytest.FixtureRequest) -> Database:
         postgres: PostgresServer = request.getfixturevalue("postgres_server")
         url = postgres.create_database(name)
 
-        def drop_schema() -> None:
+        def run_there(statement: str) -> None:
             with psycopg.connect(url, autocommit=True) as connection:
-                connection.execute("DROP SCHEMA public CASCADE")
-                connection.execute("CREATE SCHEMA public")
+                connection.execute(statement.encode())
 
-        return Database(f"{url}?max_ttl=5", drop_schema, PgDatabase)
+        def drop_schema() -> None:
+            run_there("DROP SCHEMA public CASCADE")
+            run_there("CREATE SCHEMA public")
+
+        return Database(f"{url}?max_ttl=5", drop_schema, PgDatabase, run_there)
     mariadb: MariaDbServer = request.getfixturevalue("mariadb_server")
     url = mariadb.create_database(name)
     tables = ", ".join(f"tenure_{each}" for each in ("names", "meta", "messages", "cells"))
@@ -52,14 +60,14 @@ def database(request: pytest.FixtureRequest) -> Database:
         [f"DROP TABLE {tables}"] if request.param == "mysql" else [f"DROP DATABASE {name}", f"CREATE DATABASE {name}"]
     )
 
-    def drop() -> None:
+    def run(*statements: str) -> None:
         with pymysql.connect(
             host="127.0.0.1", port=mariadb.port, user=USER, password=PASSWORD, database=name
         ) as connection:
-            for statement in work:
+            for statement in statements:
                 connection.cursor().execute(statement)
 
-    return Database(f"{url}?max_ttl=5", drop, MySqlDatabase)
+    return Database(f"{url}?max_ttl=5", partial(run, *work), MySqlDatabase, run)
 
 
 def go_on(database: Database) -> None:
@@ -111,6 +119,49 @@ def test_a_client_of_asyncio_goes_on_after_its_tables_were_dropped(database: Dat
     asyncio.run(main())
 
 
+PARTS: dict[type, list[str]] = {
+    PgDatabase: [
+        *(f"ROUTINE tenure_{each}" for each in ("acquire", "release", "renew", "read", "lock", "write")),
+        *(f"ROUTINE tenure_{each}" for each in ("read_cell", "write_cell", "quarantined_since", "next_token")),
+        *(f"ROUTINE tenure_{each}" for each in ("begin_quarantine", "refuse_later", "wait_for_log", "silence_factor")),
+        *(f"TABLE tenure_{each}" for each in ("names", "waiters", "cells", "meta")),
+        "TYPE tenure_snapshot CASCADE",
+    ],
+    MySqlDatabase: [f"TABLE tenure_{each}" for each in ("names", "cells", "meta", "messages")],
+}
+"""Of the tables and functions of each database, those that every client needs."""
+
+
+def use_all(client: Client) -> None:
+    """Use the tables and functions that are for requests without a wait."""
+    with client.lock("name", timeout=TEST_TIMEOUT) as lease:
+        lease.extend()
+        assert [each.token for each in client.inspect("name").holders] == [lease.token]
+    with client.semaphore("permits", 2, timeout=TEST_TIMEOUT), client.lock("reader", min_hold=0.01):
+        client.counter("count").add(1)
+    with client.multilock(["one", "two"], timeout=TEST_TIMEOUT):
+        assert {"one", "two"} <= set(client.names())
+
+
+BOTH = pytest.mark.parametrize("database", ["postgresql", "mysql"], indirect=True)
+
+
+@BOTH
+def test_a_client_makes_what_is_missing_beside_its_tables(database: Database) -> None:
+    """Somebody drops one table or function, and all others are left."""
+    with Client(f"{database.url}&guard=off") as client:
+        use_all(client)
+        for part in PARTS[database.owner]:
+            database.run(f"DROP {part}")
+            use_all(client)
+
+
+@BOTH
+def test_a_client_trusts_no_table_that_is_new_beside_others(database: Database) -> None:
+    """The table of the names alone is dropped: the leases in it are kept, and are granted to nobody else."""
+    go_on(database._replace(drop=partial(database.run, "DROP TABLE tenure_names")))
+
+
 async def never_make_them(self: PgDatabase | MySqlDatabase, until: float) -> None:
     """Leave the tables missing."""
     raise StoreError("tables are missing")
@@ -129,3 +180,34 @@ def test_a_planted_bug_is_caught(database: Database, bug: object) -> None:
         pytest.raises((AssertionError, StoreError, pytest.fail.Exception)),
     ):
         go_on(database)
+
+
+BESIDE = {
+    "what is missing beside the settings is not made": (
+        "if again or not rows:",
+        "if not rows:",
+        test_a_client_makes_what_is_missing_beside_its_tables,
+    ),
+    "a client without a guard makes nothing again": (
+        "if again or not rows:",
+        "if doubted or not rows:",
+        test_a_client_makes_what_is_missing_beside_its_tables,
+    ),
+    "a new table beside others is trusted": (
+        "doubted = again and not self._unguarded",
+        "doubted = False",
+        test_a_client_trusts_no_table_that_is_new_beside_others,
+    ),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("bug", BESIDE)
+def test_a_planted_bug_beside_other_tables_is_caught(database: Database, bug: str) -> None:
+    """A client that heals only what it has lost as a whole is noticed, and one that grants too early then."""
+    right, wrong, check = BESIDE[bug]
+    with (
+        patch.object(SqlTables, "_open_tables", planted(SqlTables, "_open_tables", right, wrong)),
+        pytest.raises((AssertionError, StoreError, pytest.fail.Exception)),
+    ):
+        check(database)

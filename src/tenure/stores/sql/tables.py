@@ -146,19 +146,23 @@ class SqlTables(ABC, Generic[D, L]):
     async def _open_tables(self, until: float, *, again: bool = False) -> None:
         """Look at the tables, make them if there are none, and note this client's form and longest ttl.
 
-        With `again` the tables have forgotten grants, whoever has made them, and so begin with a quarantine.
+        With `again` a request has found a table or function missing. So whatever is missing is made, and the tables may
+        have forgotten grants, whoever has made them: they begin with a quarantine, unless nobody wants one.
         """
+        doubted = again and not self._unguarded
         rows: Sequence[Sequence[Any]] = ()
         try:
             rows = await self._query(self._do.look, until)
         except SqlServerError as error:
             if error.code not in self.missing:
                 raise self._to_store_error(error) from error
-        if not rows:
-            await self._make_tables(until, doubted=again)
+        if rows:
+            self._check(rows[0][0])  # first: nothing is made beside tables of a later form
+            if doubted:  # before a table is made, which another client may use at once
+                await self._execute(self._do.doubt, until)
+        if again or not rows:
+            await self._make_tables(until, doubted=doubted, needed=not rows)
             rows = await self._execute(self._do.look, until)
-        elif again:
-            await self._execute(self._do.doubt, until)
         if self._check(rows[0][0]) < forms.WRITES:
             await self._execute(self._do.raise_form, until)
         if int(rows[0][1]) < self._longest_ttl:
@@ -170,19 +174,21 @@ class SqlTables(ABC, Generic[D, L]):
         async def work() -> None:
             log.warning(
                 "tables or functions of Tenure are missing in %s, and this client has used them: making them again. "
-                "The leases that they kept are forgotten",
+                "The leases of a table that was missing are forgotten",
                 self._deployment.title(),
             )
-            await self._open_tables(until, again=not self._unguarded)
+            await self._open_tables(until, again=True)
             self._tables_missing = False
 
         if not await self._opening.run(lambda: self._tables_missing, work, until):
             raise StoreUnavailable("the tables of Tenure are missing, and were not made again in time: try again")
 
-    async def _make_tables(self, until: float, *, doubted: bool) -> None:
+    async def _make_tables(self, until: float, *, doubted: bool, needed: bool) -> None:
         try:
             await self._run_ddl(until, doubted=doubted)
         except SqlServerError as error:
+            if error.code in self.denied and not needed:  # an administrator may have made what was missing
+                return
             if error.code in self.denied:
                 raise StoreError(
                     f"{self._deployment.title()}: {self.may_not_make} may not make them ({error}); have an "
