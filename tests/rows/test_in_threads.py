@@ -1,7 +1,10 @@
 """A table for threads in asyncio: its calls have threads of their own."""
 
 import asyncio
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -13,6 +16,7 @@ from tests.planting import module_with
 from tests.rows.tables import DictTable, Rows
 
 LONG = 20.0
+ROOT = Path(__file__).parents[2]
 
 
 async def lock_while_threads_are_busy() -> bool:
@@ -86,6 +90,29 @@ async def stuck_calls_stop_nobody(source: ModuleType) -> None:
 def test_stuck_calls_stop_nobody() -> None:
     """Neither the loop nor the calls of others."""
     asyncio.run(stuck_calls_stop_nobody(bounded))
+
+
+STUCK = """
+import asyncio
+from tenure.stores.rows.bounded import InThreads
+from tests.rows.test_in_threads import StuckTable
+
+async def read():
+    try:
+        await InThreads("a dict", StuckTable()).read("lock.stuck", 0.1)
+    except TimeoutError:
+        print("gave up")
+
+asyncio.run(read())
+"""
+
+
+def test_a_stuck_call_keeps_no_process() -> None:
+    """It ends with the process, which waits for nothing that nobody waits for."""
+    ended = subprocess.run(
+        [sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT
+    )
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("gave up\n", "", 0)
 
 
 class InterruptError(BaseException):
