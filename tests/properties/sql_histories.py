@@ -182,6 +182,14 @@ def waiters_join_and_are_served(machine: SqlMachine) -> None:
     they.look()
 
 
+def the_last_waiter_learns_that_it_is_the_first(machine: SqlMachine) -> None:
+    they = Teller(machine, "off")
+    holder = they.ask()
+    for client in (1, 2):
+        they.ask(client, ttl=SECOND, wait=True)
+    they.release(holder)
+
+
 def a_waiter_without_a_channel_joins_by_a_step(machine: SqlMachine) -> None:
     they = Teller(machine, "off")
     holder = they.ask(ttl=SECOND)
@@ -472,6 +480,7 @@ HISTORIES: tuple[History, ...] = (
     a_lock_delay_is_that_of_the_last_holder,
     nobody_is_faster_than_a_lock,
     waiters_join_and_are_served,
+    the_last_waiter_learns_that_it_is_the_first,
     a_waiter_without_a_channel_joins_by_a_step,
     a_waiter_that_fell_silent_joins_anew,
     a_waiter_asks_again,
@@ -545,6 +554,7 @@ NOTICED_BY: dict[History, tuple[str, ...]] = {
         "release: whoever is granted the name goes on waiting",
         "read: nobody listens",
     ),
+    the_last_waiter_learns_that_it_is_the_first: ("release: the last of two learns nothing of its place",),
     a_waiter_without_a_channel_joins_by_a_step: (
         "write: whoever joins is forgotten",
         "write: whoever joins is the first",

@@ -50,6 +50,7 @@ WRONG_SQL: dict[str, Change] = {
         '                first.channel,\n                \'["granted"',
         "                'nobody',\n                '[\"granted\"",
     ),
+    "release: the last of two learns nothing of its place": ("IF n.waiting > 1 THEN", "IF n.waiting > 2 THEN"),
     "acquire: a push of a forgotten grant is no matter": (
         "present.counter, CASE WHEN in_longest_ttl > 0 THEN guard.quarantined_until - 1 ELSE 0 END",
         "present.counter",

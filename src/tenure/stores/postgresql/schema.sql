@@ -390,6 +390,9 @@ DECLARE
     first @waiters%ROWTYPE;
     waiter json;
     new_token bigint;
+    new_ttl bigint;
+    new_delay bigint;
+    span bigint;
 BEGIN
     @by_index;
     IF current_setting('synchronous_commit') = 'off' THEN
@@ -425,7 +428,10 @@ BEGIN
             AND m.form <= in_reads
         THEN
             waiter := '[' || first.waiter || ']';
-            new_token := @next_token(n.counter, (waiter ->> 9)::bigint, at) + (waiter ->> 11)::bigint - 1;
+            new_ttl := waiter ->> 3;
+            new_delay := waiter ->> 8;
+            span := waiter ->> 11;
+            new_token := @next_token(n.counter, (waiter ->> 9)::bigint, at) + span - 1;
             DELETE FROM @waiters AS w WHERE w.name = in_name AND w.request_id = first.request_id;
             UPDATE @names AS names SET
                 version = n.version + 1,
@@ -433,14 +439,14 @@ BEGIN
                 plain = (n.waiting = 1),
                 request_id = first.request_id,
                 holder = '[' || (waiter -> 1) || ',' || (waiter -> 2) || ','
-                    || CASE WHEN (waiter ->> 11)::bigint > 1 THEN 'true' ELSE 'false' END || ']',
-                ttl = (waiter ->> 3)::bigint,
-                lock_delay = (waiter ->> 8)::bigint,
+                    || CASE WHEN span > 1 THEN 'true' ELSE 'false' END || ']',
+                ttl = new_ttl,
+                lock_delay = new_delay,
                 granted_at = at,
-                expires_at = at + (waiter ->> 3)::bigint,
+                expires_at = at + new_ttl,
                 last_released = in_request_id,
                 used_at = at,
-                idle_after = greatest(n.idle_after, at + (waiter ->> 3)::bigint + (waiter ->> 8)::bigint),
+                idle_after = greatest(n.idle_after, at + new_ttl + new_delay),
                 waiting = n.waiting - 1,
                 head = first.place + 1
             WHERE names.name = in_name;
@@ -449,7 +455,9 @@ BEGIN
                 '["granted","' || first.request_id || '",' || new_token || ',0,'
                 || CASE WHEN n.waiting > 1 THEN 'true' ELSE 'false' END || ']'
             );
-            PERFORM @tell_head(in_name, first.place, at, at + (waiter ->> 3)::bigint);
+            IF n.waiting > 1 THEN
+                PERFORM @tell_head(in_name, first.place, at, at + new_ttl);
+            END IF;
             released := true;
             RETURN;
         END IF;
