@@ -40,6 +40,7 @@ def _nothing_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep what the oracle keeps: names that nobody uses, which a store may forget but for their counters."""
     for module in (memory, sqlite_database):
         monkeypatch.setattr(module, "RETENTION", 2**60)
+    monkeypatch.setattr(codec, "PACKED_FROM", 2)  # so that the queues of short histories stand in a text, too
     monkeypatch.setattr(redis_server, "source_of", keeping_for_ever)
     monkeypatch.setattr(redis_store, "AT_ONCE", 2)  # so that many views and renewals take more than one script
 

@@ -4,7 +4,8 @@ Request ids and channels are identifiers that Tenure makes (hex digits and dashe
 """
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import Any
 
@@ -19,14 +20,26 @@ _REQUEST = [each.name for each in fields(AcquireRequest)].index("fair_after")
 _decoder = json.JSONDecoder()
 _decode = _decoder.decode
 
+_BEGIN, _BETWEEN, _END = "[\n", ",\n", "\n]"
+"""Around and between the lines of a packed queue. No text in a state has a line break: JSON escapes it."""
+
+PACKED_FROM = 8
+"""So few waiters cost less in objects than in a text."""
+
+NEVER = 2**63
+"""Later than any instant."""
+
+_FRESH_UNTIL = re.compile(r"\n\[-?\d+,(-?\d+)")
+_CHANNEL = re.compile(r'\n\[-?\d+,-?\d+,"[^"]*","([^"]+)"')
+
 
 def dump(state: NameState) -> str:
     """Encode a state without its counter. The encoder is written by hand because every acquisition runs it."""
     holders = ",".join(map(_dump_holder, state.holders)) if state.holders else ""
-    queue = ",".join(map(_dump_waiter, state.queue)) if state.queue else ""
+    queue = _dump_waiters(state.queue) if state.queue.order else "[]"
     tombstones = ", ".join([f'"{request_id}": {until}' for request_id, until in state.tombstones.items()])
     return (
-        f"[{state.capacity},[{holders}],[{queue}],{state.blocked_until},{state.block},{{{tombstones}}},"
+        f"[{state.capacity},[{holders}],{queue},{state.blocked_until},{state.block},{{{tombstones}}},"
         f'"{state.last_released}",{state.used_at}]'
     )
 
@@ -65,10 +78,15 @@ def load_queue(name: str, text: str) -> Queue:
     return Queue(_load_waiter(name, *waiter) for waiter in _decode(text))
 
 
-def load(name: str, counter: int, text: str) -> NameState:
-    """Decode the state of a name. Raises StoreError if it begins with the mark of a later form."""
+def load(name: str, counter: int, text: str, idle_after: int = NEVER) -> NameState:
+    """Decode the state of a name. Raises StoreError if it begins with the mark of a later form.
+
+    `idle_after` is what it says of itself, or later.
+    """
+    before, packed, after = text.partition(_BEGIN)
+    lines, _, after = after.rpartition(_END)
     try:
-        capacity, holders, queue, *rest = _decode(text)
+        capacity, holders, queue, *rest = _decode(f"{before}[]{after}" if packed else text)
     except ValueError:
         forms.check(text, f"the state of {name!r}")
         raise
@@ -76,7 +94,7 @@ def load(name: str, counter: int, text: str) -> NameState:
         counter,
         capacity,
         [Holder(*row) for row in holders],
-        Queue(_load_waiter(name, *waiter) for waiter in queue),
+        PackedQueue(name, lines, idle_after) if packed else Queue(_load_waiter(name, *waiter) for waiter in queue),
         *rest,
     )
 
@@ -96,9 +114,169 @@ def _dump_waiter(waiter: Waiter) -> str:
     return f"[{waiter.joined_at},{waiter.fresh_until},{dump_request(waiter.request)}{barging}]"
 
 
+def _dump_waiters(queue: Queue) -> str:
+    """Encode waiters: each in a line of its own, if `PackedQueue` can keep them."""
+    lines = queue.lines() if isinstance(queue, PackedQueue) else ""
+    if not lines:
+        waiters = list(queue)
+        if len(waiters) < PACKED_FROM or not all(_is_packable(each.request) for each in waiters):
+            return dump_queue(waiters)
+        lines = _BETWEEN.join(map(_dump_waiter, waiters))
+    return f"{_BEGIN}{lines}{_END}"
+
+
+def _is_packable(request: AcquireRequest) -> bool:
+    return request.weight == 1 and not request.votes and not request.fair_after
+
+
 def _load_waiter(name: str, joined_at: int, fresh_until: int, *rest: Any) -> Waiter:  # noqa: ANN401 - as in the text
     request, quiet_until = rest[:_REQUEST], rest[_REQUEST:]
     return Waiter(AcquireRequest(name, *request), joined_at, fresh_until, *quiet_until)
+
+
+class PackedQueue(Queue):
+    """The waiters of a state as its text has them, a line each: waiters that never share or pass.
+
+    A waiter is decoded when somebody looks at it, and all of them when something needs all. So a step of one waiter
+    costs little more where six hundred wait. While it is packed, `order` tells only whether somebody waits.
+    """
+
+    __slots__ = ("_idle_after", "_lines", "_name", "_seen")
+
+    def __init__(self, name: str, lines: str, idle_after: int) -> None:
+        """Keep lines as `dump` makes them; at least one. No waiter counts as alive after `idle_after`."""
+        self.order = [(0, "")]
+        self._idle_after = idle_after
+        self._name = name
+        self._lines = lines
+        """Empty if this is packed no more."""
+        self._seen: dict[str, tuple[Waiter, str]] = {}
+        """Waiters that were decoded, each with its line: they may have changed since."""
+
+    def lines(self) -> str:
+        """Return the lines of all waiters; empty if this is packed no more."""
+        for request_id, (waiter, before) in self._seen.items():
+            if (line := _dump_waiter(waiter)) != before:
+                start, end = self._span(request_id)
+                self._lines = self._lines[:start] + line + self._lines[end:]
+                self._seen[request_id] = waiter, line
+        return self._lines
+
+    def __len__(self) -> int:
+        return self._lines.count("\n") + 1 if self._lines else super().__len__()
+
+    def __iter__(self) -> Iterator[Waiter]:
+        self._unpack()
+        return super().__iter__()
+
+    def __getitem__(self, place: int) -> Waiter:
+        if self._lines and not place and (head := self.find(self.head)) is not None:
+            return head
+        self._unpack()
+        return super().__getitem__(place)
+
+    @property
+    def head(self) -> str:
+        """The request id of the first waiter."""
+        if not self._lines:
+            return super().head
+        start = self._lines.index('"') + 1
+        return self._lines[start : self._lines.index('"', start)]
+
+    @property
+    def lightest(self) -> int:
+        """The smallest weight."""
+        return 1 if self._lines else super().lightest
+
+    @property
+    def fair_after(self) -> int:
+        """The shortest bound."""
+        return 0 if self._lines else super().fair_after
+
+    def fresh_until(self, least: int) -> int:
+        """Return when the last waiter counts as dead, or `least` if that is later."""
+        if not self._lines:
+            return super().fresh_until(least)
+        latest = max(least, max((waiter.fresh_until for waiter, _ in self._seen.values()), default=0))
+        if latest >= self._idle_after:
+            return latest
+        return max(least, *map(int, _FRESH_UNTIL.findall("\n" + self.lines())))
+
+    def channels(self, most: int) -> list[str]:
+        """Return the channels of the clients that wait first."""
+        if not self._lines:
+            return super().channels(most)
+        return list(dict.fromkeys(_CHANNEL.findall("\n" + self.lines())))[:most]
+
+    def find(self, request_id: str) -> Waiter | None:
+        """Return the waiter of a request."""
+        if not self._lines:
+            return super().find(request_id)
+        if request_id not in self._seen:
+            start, end = self._span(request_id)
+            if start == end:
+                return None
+            line = self._lines[start:end]
+            self._seen[request_id] = _load_waiter(self._name, *_decode(line)), line
+        return self._seen[request_id][0]
+
+    def place(self, request_id: str) -> int:
+        """Return the number of waiters ahead of a request."""
+        if not self._lines:
+            return super().place(request_id)
+        start, end = self._span(request_id)
+        return self._lines.count("\n", 0, start) if start < end else len(self)
+
+    def join(self, waiter: Waiter) -> None:
+        """Add a waiter at the tail."""
+        if not self._lines or not _is_packable(waiter.request):
+            self._unpack()
+            super().join(waiter)
+            return
+        line = _dump_waiter(waiter)
+        self._lines += _BETWEEN + line
+        self._seen[waiter.request.request_id] = waiter, line
+
+    def replace(self, waiter: Waiter, request: AcquireRequest) -> None:
+        """Replace the request of a waiter."""
+        if self._lines and _is_packable(request):
+            waiter.request = request
+            return
+        self._unpack()
+        super().replace(waiter, request)
+
+    def drop(self, request_id: str) -> None:
+        """Remove the waiter of a request."""
+        if not self._lines:
+            super().drop(request_id)
+            return
+        start, end = self._span(request_id)
+        if start == end:
+            return
+        self._seen.pop(request_id, None)
+        self._lines = (self._lines[:start] + self._lines[end + len(_BETWEEN) :]).removesuffix(_BETWEEN)
+        if not self._lines:
+            self.order = []
+
+    def _span(self, request_id: str) -> tuple[int, int]:
+        """Return where the line of a request begins and ends; twice the length of all lines if there is none."""
+        lines, quoted, at = self._lines, f'"{request_id}"', -1
+        while (at := lines.find(quoted, at + 1)) >= 0:
+            start = lines.rfind("\n", 0, at) + 1
+            if lines.find('"', start) == at:  # else somebody else's owner is called like the request
+                end = lines.find(_BETWEEN, at)
+                return start, end if end >= 0 else len(lines)
+        return len(lines), len(lines)
+
+    def _unpack(self) -> None:
+        """Decode all waiters."""
+        if self._lines:
+            waiters = [
+                self._seen[waiter[2]][0] if waiter[2] in self._seen else _load_waiter(self._name, *waiter)
+                for waiter in _decode(f"[{self._lines}]")
+            ]
+            self._lines, self._seen = "", {}
+            super().__init__(waiters)
 
 
 def dump_notification(notification: Notification) -> bytes:

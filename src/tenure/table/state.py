@@ -3,6 +3,7 @@
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from tenure.contracts.messages import AcquireRequest
 from tenure.table.times import TOMBSTONE
@@ -73,6 +74,9 @@ class Queue:
     def __len__(self) -> int:
         return len(self.order)
 
+    def __bool__(self) -> bool:
+        return bool(self.order)
+
     def __iter__(self) -> Iterator[Waiter]:
         return iter([self._seats[request_id][1] for _, request_id in self.order])
 
@@ -101,6 +105,14 @@ class Queue:
     def fair_after(self) -> int:
         """The shortest time for which a waiter allows that it is passed: 0 if one of them never does."""
         return min(self._bounds)
+
+    def fresh_until(self, least: int) -> int:
+        """Return when the last waiter counts as dead, or `least` if that is later."""
+        return max(least, max((waiter.fresh_until for waiter in self), default=0))
+
+    def channels(self, most: int) -> list[str]:
+        """Return the channels of the clients that wait first, each once, and at most so many."""
+        return list(islice(dict.fromkeys(waiter.request.channel for waiter in self if waiter.request.channel), most))
 
     def find(self, request_id: str) -> Waiter | None:
         """Return the waiter of a request; None if it is not in the queue."""
@@ -251,6 +263,4 @@ class NameState:
             ends = holder.expires_at + holder.lock_delay
             if ends > latest:  # noqa: PLR1730 - max() costs more, and this is on the way of every acquisition
                 latest = ends
-        for waiter in self.queue:
-            latest = max(latest, waiter.fresh_until)
-        return latest
+        return self.queue.fresh_until(latest) if self.queue.order else latest

@@ -7,7 +7,6 @@ them apart, so that one statement can add a waiter or hand the name over. All ot
 
 import json
 from dataclasses import dataclass, fields
-from itertools import islice
 from typing import cast
 
 from tenure.contracts.messages import AcquireRequest
@@ -78,7 +77,7 @@ def owner_in(holder: str) -> str:
 def state_of(row: SqlRow, floor: int) -> NameState:
     """Return the state that a row keeps. `floor` is the least counter of a row that was never written."""
     if not row.plain and not row.queue:
-        return table_codec.load(row.name, row.counter, row.state)
+        return table_codec.load(row.name, row.counter, row.state, row.idle_after)
     state = NameState(row.counter if row.version else max(row.counter, floor))
     state.last_released, state.used_at = row.last_released, row.used_at
     if row.tombstones:
@@ -126,8 +125,7 @@ def row_of(name: str, version: int, state: NameState, *, queues: bool = False) -
 
 def heads_of(queue: Queue) -> str:
     """Return the channels of the clients that wait first, as a row keeps them."""
-    channels = dict.fromkeys(waiter.request.channel for waiter in queue if waiter.request.channel)
-    return " ".join(islice(channels, HEADS))
+    return " ".join(queue.channels(HEADS))
 
 
 def _has_plain_waiters(state: NameState) -> bool:

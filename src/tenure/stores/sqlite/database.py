@@ -43,7 +43,7 @@ KNOWN_AT_MOST = 256
 NO_FILE = (0, 0)
 """A device and an inode that no file has."""
 
-FETCH = "SELECT form, version, counter, state FROM meta LEFT JOIN names ON name = ?"
+FETCH = "SELECT form, version, counter, idle_after, state FROM meta LEFT JOIN names ON name = ?"
 REPLACE = "UPDATE names SET version = ?, counter = ?, idle_after = ?, state = ? WHERE name = ? AND version = ?"
 STORE = (
     "INSERT INTO names (version, counter, idle_after, state, name) VALUES (?, ?, ?, ?, ?) ON CONFLICT (name) DO "
@@ -307,10 +307,10 @@ class Database:
         return result, steps
 
     def _fetch(self, connection: sqlite3.Connection, name: str) -> Known:
-        form, version, counter, state = connection.execute(FETCH, (name,)).fetchone()
+        form, version, counter, idle_after, state = connection.execute(FETCH, (name,)).fetchone()
         self._check(form)
         if version is not None:
-            return Known(version, codec.load(name, counter, state))
+            return Known(version, codec.load(name, counter, state, idle_after))
         # A client may still cache a version of a deleted row, so a new row starts with a version that no row had.
         return Known(self._clock(), NameState(connection.execute("SELECT floor FROM meta").fetchone()[0]))
 
