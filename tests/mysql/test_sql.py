@@ -16,7 +16,10 @@ from tenure.stores.sql.rows import SqlRow
 
 DO = MySqlStatements("locks_")
 ROW = SqlRow("na'me\\", 3, 4, plain=False, state='["é"]', heads="a b")
+LONG_ROW = SqlRow("name", 3, 4, plain=False, state="[\n" + ",\n".join(['["r0"]'] * 1000) + "\n]")
 REQUEST = AcquireRequest("na'me\0", "r1", "channel", "owner", 10, 1, 10)
+PATCH = DO.write(LONG_ROW, 0, LONG_ROW.state.replace("r0", "r1", 1))
+assert "CONCAT" in PATCH
 
 STATEMENTS = (
     *ddl_statements("locks_"),
@@ -30,7 +33,8 @@ STATEMENTS = (
     DO.release("a", "r1"),
     DO.renew(RenewRequest("a", "r1", 5, 10)),
     DO.write(ROW, 0),
-    DO.write(ROW, 0, 2),
+    DO.write(ROW, 0, "", 2),
+    PATCH,
     DO.lock(["a", "b"]),
     DO.lock_all([ROW, SqlRow("b")]),
     note_written(1),
@@ -108,7 +112,7 @@ def test_a_text_is_ascii_and_ends_where_it_should(value: str) -> None:
 
 def test_no_expression_reads_a_column_that_another_sets() -> None:
     """MySQL assigns the columns of an UPDATE of two tables in no certain order, and each sees the values before it."""
-    for statement in (DO.acquire(REQUEST), DO.write(ROW, 0), DO.release("a", "r1")):
+    for statement in (DO.acquire(REQUEST), DO.write(ROW, 0), PATCH, DO.release("a", "r1")):
         parsed = sqlglot.parse_one(statement, dialect="mysql")
         assert isinstance(parsed, exp.Update)
         assignments = parsed.expressions

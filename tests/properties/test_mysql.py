@@ -8,6 +8,7 @@ from hypothesis.errors import FlakyFailure
 from hypothesis.stateful import run_state_machine_as_test
 
 from tenure.stores import table_codec
+from tenure.stores.mysql import statements
 from tests.properties import hunt, thorough
 from tests.properties.mysql_machine import FOUND_SOON, WRONG_STATEMENTS, MySqlMachine, tables_by_hand
 from tests.properties.sql_histories import HISTORIES, History, history_of, play
@@ -19,7 +20,8 @@ from tests.servers import MariaDbServer
 def _nothing_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sweep when a history says so, and not by the real clock."""
     monkeypatch.setattr("tenure.stores.sql.store.SWEEP_ON", 1e9)
-    monkeypatch.setattr(table_codec, "PACKED_FROM", 2)  # so that the queues of short histories stand in a text, too
+    monkeypatch.setattr(table_codec, "PACKED_FROM", 2)  # so that the queues of short histories stand in a text, too,
+    monkeypatch.setattr(statements, "LONG", 1)  # which is patched
 
 
 def test_the_store_answers_as_the_grant_table_does(mariadb_server: MariaDbServer) -> None:

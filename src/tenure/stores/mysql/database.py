@@ -174,7 +174,9 @@ class MySqlDatabase(SqlTables[MySqlDeployment, MySqlLink]):
         kills: dict[str, None] = {}
         for number, row in enumerate(rows):
             places[row.name] = len(work)
-            work.append(self._do.write(row, write.quarantined_since, atomic))
+            replaced = write.replaced.get(row.name)
+            state = replaced.state if replaced is not None else ""
+            work.append(self._do.write(row, write.quarantined_since, state, atomic))
             if told := write.notifications.get(row.name):
                 work.append(note_written(number))
                 work += [self._do.send(each.channel, table_codec.dump_notification(each), number) for each in told]

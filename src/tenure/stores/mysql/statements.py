@@ -14,7 +14,7 @@ from tenure.stores.mysql.snapshots import READ
 from tenure.stores.sql.database import split_version
 from tenure.stores.sql.rows import COLUMNS, SqlRow, pack_holder
 
-PLAIN = re.compile(r"[A-Za-z0-9 _.,:;/+=<>(){}\[\]\"|*!#^~-]*")
+PLAIN = re.compile(r"[A-Za-z0-9\n _.,:;/+=<>(){}\[\]\"|*!#^~-]*")
 """The texts that are written as they are."""
 
 SAME = "@tenure_same"
@@ -26,6 +26,11 @@ def text(value: str) -> str:
     return f"'{value}'" if PLAIN.fullmatch(value) else raw(value.encode())
 
 
+def literal(value: bytes) -> str:
+    """Write a text, of which only the bytes are known: a part of one may begin within a character."""
+    return text(value.decode()) if value.isascii() else raw(value)
+
+
 def raw(value: bytes) -> str:
     """Write bytes."""
     return f"X'{value.hex()}'"
@@ -34,6 +39,42 @@ def raw(value: bytes) -> str:
 def texts(values: Iterable[str]) -> str:
     """Write a list of texts."""
     return ", ".join(map(text, values))
+
+
+NEWLINE = b"\n"
+
+LONG = 2_000
+"""A text is patched if so many bytes of it stay: the server looks at each byte of a text in a statement."""
+
+
+def patch(column: str, before: bytes, after: bytes) -> str:
+    """Write a text where a column has another: what changes, and what stays of the lines but the first and the last.
+
+    Of the state of a long queue, one or two lines change besides those.
+    """
+    first, _, rest = after.partition(NEWLINE)
+    lines, _, last = rest.rpartition(NEWLINE)
+    start, end = before.find(NEWLINE) + 1, before.rfind(NEWLINE)
+    old = before[start:end] if start else b""
+    head = _common(old, lines)
+    tail = _common(old[head:][::-1], lines[head:][::-1])
+    if head + tail < LONG:
+        return literal(after)
+    kept = [f"SUBSTRING({column}, {at + 1}, {size})" for at, size in ((start, head), (end - tail, tail))]
+    new = [literal(each) for each in (first + NEWLINE, lines[head : len(lines) - tail], NEWLINE + last)]
+    return f"CONCAT({new[0]}, {kept[0]}, {new[1]}, {kept[1]}, {new[2]})"
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """Return how many bytes two texts have in common at their beginning."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 ACQUIRE = (
@@ -211,15 +252,17 @@ class MySqlStatements:
             "ttl": renewal.ttl,
         }
 
-    def write(self, row: SqlRow, since: int, of: int = 0) -> str:
+    def write(self, row: SqlRow, since: int, state: str = "", of: int = 0) -> str:
         """Write a row that still has its version; if it is one `of` several, only if all of them have theirs.
 
         `since` is the quarantine of the snapshot: a server that may have forgotten grants since then writes nothing.
+        `state` is that of the row of this version.
         """
-        cells = {name: getattr(row, name) for name in COLUMNS}
+        cells = {name: getattr(row, name) for name in COLUMNS if name != "state"}
         return self._write % {
             **{name: text(cell) if isinstance(cell, str) else cell for name, cell in cells.items()},
             "version": "version + 1" if row.version else expand("$now", "", ""),
+            "state": patch("state", state.encode(), row.state.encode()),
             "before": row.version,
             "since": since,
             "if": f" AND {SAME} = {of}" if of else "",

@@ -151,7 +151,8 @@ def changes_of(write: SqlWrite) -> tuple[list[bytes], list[bytes]]:
     gone: list[bytes] = []
     put: list[bytes] = []
     for row in write.rows:
-        if row.queue == (queue := write.queues.get(row.name, "")):
+        replaced = write.replaced.get(row.name)
+        if row.queue == (queue := replaced.queue if replaced is not None else ""):
             continue
         before, after, name = table_codec.split_queue(queue), table_codec.split_queue(row.queue), text(row.name)
         ranks = {request_id: rank for rank, request_id in enumerate(before)}

@@ -60,8 +60,8 @@ class SqlWrite:
     """By name: sent only if the row of the name is written."""
     atomic: bool = False
     """Whether to write all rows or none."""
-    queues: dict[str, str] = field(default_factory=dict[str, str])
-    """By name: the queue of the row that is replaced; it may be left out if it is empty."""
+    replaced: dict[str, SqlRow] = field(default_factory=dict[str, SqlRow])
+    """By name: the row that is replaced. It may be left out if it has no waiters."""
 
 
 class SqlDatabase(Protocol):

@@ -309,8 +309,8 @@ def _run(snapshot: SqlSnapshot, work: Callable[[Steps], T], *, queues: bool) -> 
         row for name, step in steps.taken.items() if (row := _changed_row(rows[name], step, queues=queues)) is not None
     ]
     notifications = {name: step.notifications for name, step in steps.taken.items() if step.notifications}
-    before = {each.name: queue for each in changed if (queue := rows[each.name].queue)}
-    return result, SqlWrite(snapshot.now, snapshot.quarantined_since, changed, notifications, queues=before)
+    replaced = {each.name: rows[each.name] for each in changed}
+    return result, SqlWrite(snapshot.now, snapshot.quarantined_since, changed, notifications, replaced=replaced)
 
 
 def _state_in(snapshot: SqlSnapshot, row: SqlRow) -> NameState:
