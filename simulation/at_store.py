@@ -252,7 +252,7 @@ class StoreChecks:
             self._tell(
                 Invariant.DELAY, f"{name}: {holder.request_id} was granted {early:.3f} s before the delay was over"
             )
-        self._check_forgotten(name, holder, followed)
+        self._check_forgotten(name, holder, state, followed)
         if holder.expires_at - holder.granted_at < holder.ttl:
             length = (holder.expires_at - holder.granted_at) / 1e6
             self._tell(Invariant.WHOLE, f"{name}: {holder.request_id} was granted {length:.3f} s only")
@@ -261,8 +261,11 @@ class StoreChecks:
             self._check_push(node, name, holder, followed)
         self._check_overtaking(node, name, holder, state, followed)
 
-    def _check_forgotten(self, name: str, holder: Holder, followed: Followed) -> None:
+    def _check_forgotten(self, name: str, holder: Holder, state: NameState, followed: Followed) -> None:
+        held = {each.request_id for each in state.holders}  # beside these a semaphore grants: no delay has begun
         for request_id, lease in followed.forgotten.items():
+            if request_id in held:
+                continue
             early = (lease.expires_at + lease.lock_delay - holder.granted_at) / 1e6
             if early > EPSILON and request_id not in self._let_go and lease.channel in self._dead:
                 late = f"before the delay after the forgotten lease of {request_id} was over"
