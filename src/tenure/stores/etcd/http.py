@@ -56,9 +56,9 @@ class EtcdReply:
 class HttpConversation:
     """The conversation on one connection: one request after another, and their replies, or one stream of objects.
 
-    A request may be sent behind others whose replies are due (pipelining, RFC 9112 section 9.3.2): a server carries
-    them out and answers them in their order. Go's does so one by one, and has let no such request end the one before it
-    since Go 1.11, with which no etcd older than 3.4 was made.
+    A request may be sent behind others whose replies are due (pipelining, RFC 9112 section 9.3.2): a server answers
+    them in their order. Go's server carries them out one by one. Before Go 1.11 such a request cancelled the one before
+    it; etcd 3.4 requires Go 1.12.
     """
 
     peer = ""
