@@ -1,6 +1,6 @@
 """Lock objects of one name share the plan that the first acquisition has computed, whichever object that was."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -14,18 +14,28 @@ from tenure.core.spec import LockSpec
 from tenure.stores.memory import MemoryTable, memory_source
 from tests.planting import planted
 
-OBJECTS: list[Mapping[str, Any]] = [
-    {"ttl": 30.0},
-    {"ttl": 31.0},
-    {"ttl": 30.0, "lock_delay": 1.0},
-    {"ttl": 30.0, "max_hold": 5.0},
-    {"ttl": 30.0, "min_hold": 0.001},
-    {"ttl": 30.0, "linger": 0.001},
-    {"ttl": 30.0, "fair": False},
-    {"ttl": 30.0, "fair": False, "fair_after": 2.0},
-    {"ttl": 30.0, "renew": False},
+Make = Callable[[Client], Any]
+"""Makes a lock object, or acquires it."""
+
+OBJECTS: list[Make] = [
+    lambda client: client.lock("n", ttl=30.0),
+    lambda client: client.lock("n", ttl=31.0),
+    lambda client: client.lock("n", ttl=30.0, lock_delay=1.0),
+    lambda client: client.lock("n", ttl=30.0, max_hold=5.0),
+    lambda client: client.lock("n", ttl=30.0, max_hold=6.0),
+    lambda client: client.lock("n", ttl=30.0, min_hold=0.001),
+    lambda client: client.lock("n", ttl=30.0, linger=0.001),
+    lambda client: client.lock("n", ttl=30.0, fair=False),
+    lambda client: client.lock("n", ttl=30.0, fair=False, fair_after=2.0),
+    lambda client: client.lock("n", ttl=30.0, renew=False),
+    lambda client: client.semaphore("n", 5, ttl=30.0),
+    lambda client: client.semaphore("n", 6, ttl=30.0),
+    lambda client: client.semaphore("n", 5, ttl=30.0).acquire(weight=2),
+    lambda client: client.semaphore("n", 5, ttl=30.0, lock_delay=1.0),
+    lambda client: client.rwlock("n", ttl=30.0).read(),
+    lambda client: client.rwlock("n", ttl=30.0).write(),
 ]
-"""The options of lock objects of one name."""
+"""Lock objects of one name, with whatever a request or a plan depends on."""
 
 
 def client() -> Client:
@@ -33,10 +43,11 @@ def client() -> Client:
     return Client(store=memory_source(MemoryTable()), owner="test")
 
 
-def requested(client: Client, options: Mapping[str, Any]) -> AcquireRequest:
+def requested(client: Client, make: Make) -> AcquireRequest:
     """Acquire a new lock object and release it; return its request."""
-    with client.lock("n", **options) as lease:
-        return lease._core.grant.request
+    with make(client) as lease:
+        request: AcquireRequest = lease._core.grant.request
+        return request
 
 
 def rest(request: AcquireRequest) -> AcquireRequest:
@@ -60,23 +71,21 @@ def others() -> Iterator[Callable[[], Client]]:
 
 def test_an_object_requests_the_same_whatever_was_acquired_before(others: Callable[[], Client]) -> None:
     """A plan is shared by those alone for whom it would be computed alike, and so is what a store keeps with it."""
-    alone = [rest(requested(others(), options)) for options in OBJECTS]
+    alone = [rest(requested(others(), make)) for make in OBJECTS]
     for order in (OBJECTS, OBJECTS[::-1]):
         shared = others()
-        found = {id(options): requested(shared, options) for options in order}
-        assert [rest(found[id(options)]) for options in OBJECTS] == alone
+        found = {make: requested(shared, make) for make in order}
+        assert [rest(found[make]) for make in OBJECTS] == alone
         for one, other in combinations(found.values(), 2):
             assert one.shared is not other.shared or rest(one) == rest(other)
 
 
-def test_an_object_for_each_use_computes_no_plan_of_its_own(others: Callable[[], Client]) -> None:
+@pytest.mark.parametrize("number", range(len(OBJECTS)))
+def test_an_object_for_each_use_computes_no_plan_of_its_own(others: Callable[[], Client], number: int) -> None:
     """Else a program with a `client.lock(...)` where it needs one would find no plan again, and keep a thousand."""
     ours = others()
-    parts = set[int]()
-    for _ in range(5):
-        with ours.lock("n", ttl=30.0) as lease:
-            parts.add(id(lease._core.grant.request.shared))
-    assert len(parts) == 1
+    requests = [requested(ours, OBJECTS[number]) for _ in range(5)]
+    assert len({id(request.shared) for request in requests}) == 1
     assert len(ours.session().plans) == 1
 
 
@@ -96,11 +105,16 @@ def test_a_channel_that_is_found_late_is_in_every_plan(others: Callable[[], Clie
 
 
 BUGS = {
-    "another ttl": ("self.name, self.ttl,", "self.name, 0,"),
-    "another lock delay": ("self.lock_delay, ", "0, "),
-    "another bound": ("self.fair_after)", "0)"),
-    "max_hold": ("or self.max_hold != NEVER", ""),
-    "an object of its own": ("if key is None or", "if True or"),
+    "another ttl": ("else (self.name, self.ttl,", "else (self.name, 0,"),
+    "another lock delay": ("self.lock_delay, self.fair_after)", "0, self.fair_after)"),
+    "another bound": ("self.lock_delay, self.fair_after)", "self.lock_delay, 0)"),
+    "max_hold": ("and self.max_hold == NEVER", ""),
+    "another max_hold": ("self.max_hold, self.linger", "0, self.linger"),
+    "another lock delay of a semaphore": ("self.lock_delay, self.fair_after, *more", "0, self.fair_after, *more"),
+    "another weight": ("more = self.weight, ", "more = 0, "),
+    "another capacity": ("self.capacity, self.metadata", "0, self.metadata"),
+    "an object of its own": ("self.plan_key = key", "self.plan_key = (id(self),)"),
+    "a semaphore of its own": ("more = self.weight, ", "more = id(self), "),
 }
 
 
@@ -110,7 +124,8 @@ def test_a_planted_bug_is_found(bug: str, others: Callable[[], Client], monkeypa
     monkeypatch.setattr(LockSpec, "__post_init__", planted(LockSpec, "__post_init__", *BUGS[bug]))
     with pytest.raises(AssertionError):  # noqa: PT012 - either test may find it
         test_an_object_requests_the_same_whatever_was_acquired_before(others)
-        test_an_object_for_each_use_computes_no_plan_of_its_own(others)
+        test_an_object_for_each_use_computes_no_plan_of_its_own(others, 0)
+        test_an_object_for_each_use_computes_no_plan_of_its_own(others, 10)
 
 
 def test_plans_that_outlive_their_channel_are_found(

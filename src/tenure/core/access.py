@@ -107,7 +107,7 @@ class StoreAccess:
         """The notification channel of this client; empty if the store sends no notifications."""
         self.attempts: dict[str, Acquisition] = {}
         """The acquisitions under way, by the id of their request."""
-        self.plans: dict[object, AttemptPlan] = {}
+        self.plans: dict[tuple[object, ...], AttemptPlan] = {}
         """What attempts have computed from a spec, by the `plan_key` of the spec."""
         self.background_releases = BackgroundReleases(runtime)
         self.late_releases = BackgroundReleases(runtime)

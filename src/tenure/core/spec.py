@@ -1,13 +1,10 @@
 """The lock spec: what a caller wants to hold, checked and packed once, when the lock object is made."""
 
 from dataclasses import dataclass, field
-from itertools import count
 
 from tenure.contracts.deadlines import NEVER
 from tenure.core.actor import Actor
 from tenure.core.stop import Stop
-
-_numbers = count()
 
 LocalQueueKey = tuple[str, int, int, int]
 """The name, the ttl, the lock delay and the bound of barging of all contenders of a local queue."""
@@ -50,13 +47,17 @@ class LockSpec:
     """The name as it stands in a decorator, or the template that the program gave, for events; empty: there is none."""
     key: LocalQueueKey | None = field(init=False, repr=False, compare=False)
     """What all specs that share a local queue have in common; None if this spec uses no local queue."""
-    plan_key: LocalQueueKey | int = field(init=False, repr=False, compare=False)
+    plan_key: tuple[object, ...] = field(init=False, repr=False, compare=False)
     """What all specs have in common for which a session computes the same plan. A program may make a lock object for
-    each use of it. A number that no other spec of the process has if the plan is of this spec alone."""
+    each use of it."""
 
     def __post_init__(self) -> None:
         """Compute the keys."""
         alone = self.weight != 1 or self.capacity != 1 or not self.renew
         alone = alone or self.resizable or bool(self.min_hold or self.metadata)
         self.key = key = None if alone else (self.name, self.ttl, self.lock_delay, self.fair_after)
-        self.plan_key = next(_numbers) if key is None or self.linger or self.max_hold != NEVER else key
+        if key is not None and not self.linger and self.max_hold == NEVER:  # most specs
+            self.plan_key = key
+        else:
+            more = self.weight, self.capacity, self.metadata, self.max_hold, self.linger, key is None
+            self.plan_key = self.name, self.ttl, self.lock_delay, self.fair_after, *more

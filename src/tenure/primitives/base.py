@@ -106,6 +106,8 @@ class LockBase(Generic[F]):
     """The kind of primitive, for errors."""
     _reported = "lock"
     """The kind of primitive, for events."""
+    _resizable = False
+    """Whether the capacity of the name may change while it is in use."""
     _if_held = "is not reentrant"
     """What a LockTimeout says of the kind if the client may hold the name itself."""
     _advice = "Make the lock with reentrant=True to acquire it again, or release it first, or give a timeout."
@@ -147,6 +149,7 @@ class LockBase(Generic[F]):
             name,
             linger=linger,
             advice=self._advice,
+            resizable=self._resizable,
             fair_after=fair_after,
             renew=options.renew,
             kind=self._reported,

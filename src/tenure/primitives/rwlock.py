@@ -9,7 +9,6 @@ lease, and neither is reentrant. A thread or task that holds one lease and reque
 gets SelfDeadlock where the client can detect that.
 """
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, TypeVar, cast
 
 from tenure.contracts.limits import EVERYBODY
@@ -104,8 +103,8 @@ class _SideBase(LockBase[Any]):
     def __init__(
         self, client: Sessions, name: str, options: LockOptions, face: type[LeaseBase], *, weight: int
     ) -> None:
+        self._reported = reported(weight)
         super().__init__(client, name, options, capacity=EVERYBODY, weight=weight)
-        self._spec = replace(self._spec, kind=reported(weight))
         self._face = face
 
 

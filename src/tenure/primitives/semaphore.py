@@ -40,12 +40,12 @@ class _SemaphoreBase(LockBase[F]):
 
     _kind = "a semaphore"
     _reported = "semaphore"
+    _resizable = True
     _advice = "Acquire all permits at once, with weight=, or release some first, or give a timeout."
 
     def __init__(self, client: Sessions, name: str, permits: int | None, options: LockOptions) -> None:
         given = check_number(permits, "permits", EVERYBODY - 1) if permits is not None else 0
         super().__init__(client, name, options, capacity=given)
-        self._spec = replace(self._spec, resizable=True)
         self._plain = False
         self._earlier: deque[int] = deque(maxlen=REMEMBERED)
         """The numbers that this object had before."""
@@ -91,7 +91,7 @@ class _SemaphoreBase(LockBase[F]):
             check_number(spec.weight, "weight", number)
             left = timeout if until is None or tries == TRIES else max(0.0, until - session.runtime.now())
             try:
-                return await acquire(replace(spec, capacity=number), left)
+                return await acquire(spec if spec.capacity == number else replace(spec, capacity=number), left)
             except InUse as refusal:
                 tries -= 1
                 if not tries or not await self._correct(session, refusal.capacity):
