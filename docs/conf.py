@@ -37,6 +37,8 @@ html_theme = "furo"
 html_title = "Tenure"
 html_copy_source = False
 html_show_copyright = False
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_theme_options = {"source_repository": SOURCE, "source_branch": "main", "source_directory": "docs/"}
 
 

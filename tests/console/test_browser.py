@@ -6,6 +6,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,8 @@ PHONE = {"width": 360, "height": 740}
 expect.set_options(timeout=TEST_TIMEOUT * 1000)
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+@contextmanager
+def chromium() -> Iterator[Browser]:
     """Yield Chromium, without a window."""
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     assert path, "there is no Chromium: run `make servers`"
@@ -31,6 +32,13 @@ def browser() -> Iterator[Browser]:
         found = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield found
         found.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Yield one browser for all tests."""
+    with chromium() as found:
+        yield found
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.console.test_browser import chromium
 from tests.docs.test_readme import ROOT, run_example
 from tests.packaging.public import MODULES
 
@@ -51,6 +52,22 @@ def test_programs_find_every_page(site: Path) -> None:
     assert sorted(listed) == sorted(pages - {"index"})
     whole = (site / "llms-full.txt").read_text("utf-8")
     assert all((DOCS / f"{page}.md").read_text("utf-8") in whole for page in listed)
+
+
+CUT = "[...document.querySelectorAll('td .pre')].filter(e => e.getClientRects().length > 1).map(e => e.innerText)"
+"""Returns the words of code in tables that a browser breaks."""
+WITHOUT = "[...document.styleSheets].filter(e => /site.css/.test(e.href)).forEach(e => e.disabled = true)"
+
+
+def test_no_table_shows_an_option_in_two_pieces(site: Path) -> None:
+    """`?guard=observed` is one word. Without the stylesheet of the site it is not, which the test notices."""
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        for name in ("stores", "cli", "doctor", "objects"):
+            page.goto((site / f"{name}.html").as_uri())
+            assert page.evaluate(CUT) == [], name
+            page.evaluate(WITHOUT)
+            assert page.evaluate(CUT) != [], name
 
 
 PLANTED = {
