@@ -3,6 +3,7 @@
 They observe one node. A store of several nodes needs these checks for each node, and the order of tokens across them.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from simulation.invariants import Invariant, Tell, Trace
@@ -63,6 +64,12 @@ class Followed:
     """Which waiter that is."""
     head_fits_since: float | None = None
     """Since when the head of the queue fits as well, which may be dead."""
+
+
+def ended(forgotten: Mapping[str, Holder], state: NameState) -> list[Holder]:
+    """Return which forgotten leases have ended: a semaphore grants beside one that a node has after all."""
+    held = {holder.request_id for holder in state.holders}
+    return [lease for request_id, lease in forgotten.items() if request_id not in held]
 
 
 class StoreChecks:
@@ -262,13 +269,10 @@ class StoreChecks:
         self._check_overtaking(node, name, holder, state, followed)
 
     def _check_forgotten(self, name: str, holder: Holder, state: NameState, followed: Followed) -> None:
-        held = {each.request_id for each in state.holders}  # beside these a semaphore grants: no delay has begun
-        for request_id, lease in followed.forgotten.items():
-            if request_id in held:
-                continue
+        for lease in ended(followed.forgotten, state):
             early = (lease.expires_at + lease.lock_delay - holder.granted_at) / 1e6
-            if early > EPSILON and request_id not in self._let_go and lease.channel in self._dead:
-                late = f"before the delay after the forgotten lease of {request_id} was over"
+            if early > EPSILON and lease.request_id not in self._let_go and lease.channel in self._dead:
+                late = f"before the delay after the forgotten lease of {lease.request_id} was over"
                 self._tell(Invariant.DELAY, f"{name}: {holder.request_id} was granted {early:.3f} s {late}")
 
     def _check_push(self, node: Node, name: str, holder: Holder, followed: Followed) -> None:
