@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from unittest.mock import Mock
 from uuid import uuid4
 
 import pymysql
@@ -116,7 +117,7 @@ def test_without_a_kill_the_waiter_would_sleep_on(
         waiter = Waiter(other, name)
         eventually(lambda: waits(one, name))
 
-        monkeypatch.setattr(database, "end_sleep", lambda *_: "KILL QUERY 0")
+        monkeypatch.setattr(database, "end_sleep", Mock(return_value="KILL QUERY 0"))
         mariadb_server.execute("DELETE FROM tenure_messages")
         lease.release()
         waiter.join(TEST_TIMEOUT)
