@@ -15,7 +15,7 @@ SOURCE = ROOT / "src" / "tenure"
 CODE = [path for kind in ("py", "lua", "sql") for path in sorted(SOURCE.rglob(f"*.{kind}"))]
 
 BUDGETS = {
-    "lines": 61_800,  # with NATS, buckets, DynamoDB, folders, releases without a wait, smaller classes of clients
+    "lines": 62_500,  # with NATS, buckets, DynamoDB, folders, releases that nobody waits for, and queues in a text
     "files": 376,  # the same
     "files under 40 lines": 30,
     "files over 400 lines": 21,  # links/sockets.py, with the replies that a connection owes
