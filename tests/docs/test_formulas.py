@@ -1,7 +1,8 @@
-"""Each formula of the grant table stands once in a language, where ARCHITECTURE.md says."""
+"""Each formula of the grant table stands once in a language, and each rule, where ARCHITECTURE.md says."""
 
+import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,9 @@ LANGUAGES = (
 Sources = Mapping[str, str]
 
 
-def rows(page: str) -> list[list[str]]:
-    """Return the names of each row: the title of the formula, then the names in each language."""
-    table = page.split("| formula |", 1)[1].split("\n\n", 1)[0].splitlines()[2:]
+def rows(page: str, of: str) -> list[list[str]]:
+    """Return the names of each row of the table of formulas or rules: its title, then the names in each language."""
+    table = page.split(f"| {of} |", 1)[1].split("\n\n", 1)[0].splitlines()[2:]
     return [[cell.strip(" `") for cell in row.split("|")[1:-1]] for row in table]
 
 
@@ -46,7 +47,8 @@ def copies(name: str, sources: Sources) -> list[str]:
 
 
 LUA = texts("stores/redis/lua/*.lua")
-ROWS = rows((ROOT / "ARCHITECTURE.md").read_text("utf-8"))
+PAGE = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+ROWS = rows(PAGE, "formula")
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0].replace(" ", "-"))
@@ -72,3 +74,59 @@ def test_no_script_writes_a_formula_again(name: str) -> None:
     parameters, body = FORMULAS[name]
     copied = re.sub(r"\w+", lambda word: f"{word[0]}[1]" if word[0] in parameters else word[0], body)
     assert copies(name, {**LUA, "release.lua": LUA["release.lua"] + copied}) == ["formulas.lua", "release.lua"]
+
+
+# -- rules -----------------------------------------------------------------------------------------------------
+
+
+def defined(files: str) -> Iterator[str]:
+    """Yield the functions that files of Python define; those of classes also with the class, as `Step.acquire`."""
+    for source in texts(files).values():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield node.name
+            elif isinstance(node, ast.ClassDef):
+                methods = [each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+                yield from (f"{node.name}.{each.name}" for each in methods)
+
+
+def named(files: str, pattern: str) -> list[str]:
+    """Return what a pattern finds in files."""
+    return re.findall(pattern, "\n".join(texts(files).values()))
+
+
+SQL = r"(?m)^CREATE OR REPLACE FUNCTION @(\w+)\("
+STATEMENTS = r"(?m)^([A-Z_]+) = \(|^    def ([a-z_]+)\("
+RULES = rows(PAGE, "rule")
+NAMED = (
+    list(defined("table/*.py")),
+    [*named(LANGUAGES[1][0], r"(?m)^(?:local function|function) (\w+)\("), *LUA],
+    named("stores/postgresql/schema.sql", SQL),
+    ["".join(found) for found in named("stores/mysql/statements.py", STATEMENTS)],
+    list(defined("stores/ordered/*.py")),
+)
+"""What each column of the table of rules may name."""
+
+
+def wrong_names(row: list[str]) -> list[str]:
+    """Return the names of a row that are not defined exactly once in the place of their column."""
+    cells = [re.findall(r"[\w.]+", cell) for cell in row[1:]]
+    return [name for names, place in zip(cells, NAMED, strict=True) for name in names if place.count(name) != 1]
+
+
+@pytest.mark.parametrize("row", RULES, ids=lambda row: row[0].replace(" ", "-"))
+def test_a_rule_stands_where_the_table_says(row: list[str]) -> None:
+    """Each function has one definition; a name that is another's, or nobody's any more, is noticed."""
+    assert wrong_names(row) == []
+    moved = [[*row[:at], f"{row[at]}_before", *row[at + 1 :]] for at in range(1, len(row)) if row[at]]
+    assert [len(wrong_names(each)) for each in moved] == [1] * len(moved)
+
+
+def test_no_rule_is_left_out() -> None:
+    """The table has every number of a rule of the grant table, and every operation of a step that changes a name."""
+    numbers = {number for row in RULES for number in re.findall(r"\d+", row[0].partition("(")[2])}
+    step = (SOURCE / "table" / "step.py").read_text("utf-8")
+    assert numbers == set(re.findall(r"(?m)^(\d+)\. ", step))
+    operations = {name for name in defined("table/step.py") if re.fullmatch(r"Step\.[a-z]\w*", name)}
+    unchanging = {"Step.request_revocation", "Step.view"}
+    assert operations - unchanging == set(re.findall(r"Step\.\w+", " ".join(row[1] for row in RULES)))
