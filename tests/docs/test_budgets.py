@@ -16,7 +16,7 @@ CODE = [path for kind in ("py", "lua", "sql") for path in sorted(SOURCE.rglob(f"
 
 BUDGETS = {
     "lines": 62_500,  # with NATS, buckets, DynamoDB, folders, releases that nobody waits for, and queues in a text
-    "files": 376,  # the same
+    "files": 377,  # the same
     "files under 40 lines": 30,
     "files over 400 lines": 21,  # links/sockets.py, with the replies that a connection owes
     "classes over 25 methods": 14,  # RowStore, with the proof of its table; RedisThreadLink, with the replies it owes
