@@ -133,6 +133,7 @@ class Judge:
         self.last_released = state.last_released
         self.given_up = dict(state.tombstones)
         self.delays = [state.blocked_until] if state.blocked_until else []
+        self.shrunk = sum(each.weight for each in state.holders) > state.capacity
 
     def judge(self, taken: Taken) -> None:
         """Raise AssertionError if the step was not right."""

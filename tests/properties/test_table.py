@@ -24,3 +24,15 @@ def test_a_downgraded_lease_may_be_restored_by_an_old_renewal() -> None:
     assert [holder.request_id for holder in machine.state.holders] == ["r1", "r2"]
     machine.keep(replace(machine.requests[0], weight=1), 300)
     assert [holder.request_id for holder in machine.state.holders] == ["r1", "r2", "r0"]
+
+
+def test_a_store_may_come_back_with_more_held_than_there_is() -> None:
+    """It has forgotten that the leases were revoked, and not that the capacity was made smaller before."""
+    machine = TableMachine()
+    machine.a_crowd_comes(weight=1, lock_delay=0, ttl=300)
+    machine.resize(after=1, before=3)
+    machine.a_copy_is_taken()
+    machine.revoke()
+    machine.the_store_forgets(pick=1, quarantine=30)
+    assert len(machine.state.holders) > machine.state.capacity
+    machine.request_revocation()
