@@ -234,13 +234,15 @@ def test_a_close_waits_for_no_loop_that_stands_still() -> None:
     with loop_of_a_thread() as blocked:
         lease = within(blocked, client.lock("blocked").acquire())
         blocked.call_soon_threadsafe(go_on.wait)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(clients, "CLOSING", 0.05)
-            patch.setattr(aio.log, "warning", say)
-            asyncio.run(client.close())
-        assert [each[:13] for each in said] == ["1 event loops"]
-        assert asyncio.run(used(AsyncClient(store=source))) == ["blocked", "idle"]
-        go_on.set()
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(clients, "CLOSING", 0.05)
+                patch.setattr(aio.log, "warning", say)
+                asyncio.run(client.close())
+            assert [each[:13] for each in said] == ["1 event loops"]
+            assert asyncio.run(used(AsyncClient(store=source))) == ["blocked", "idle"]
+        finally:
+            go_on.set()  # also where a planted bug is found: the loop's thread ends
         eventually(lambda: lease.remaining() == 0.0, "the blocked loop closes its part")
     idle.close()
     assert kept.remaining() == 0.0
