@@ -160,9 +160,8 @@ class ClientBase(NotCopied):
         self._source = store or (_source_of(url) if quorum is None else _quorum_of(quorum))
         self._settings.store_title = self._source.title
         able, ttl = self._source.capabilities, self._source.ttl if ttl is None else ttl
-        self.ttl = min(DEFAULT_TTL, able.max_ttl) if ttl is None else check_ttl(ttl, able)
-        """The ttl of its locks that say none, in seconds."""
-        self._check = Checks(self._source.title, able, self.ttl, self._prefix)
+        ttl = min(DEFAULT_TTL, able.max_ttl) if ttl is None else check_ttl(ttl, able)
+        self._check = Checks(self._source.title, able, ttl, self._prefix)
         self._used = self._closed = self._drained = False
         if record:
             self._check.cells(f"{HISTORIES} (record=True)")
@@ -172,6 +171,11 @@ class ClientBase(NotCopied):
         self._prepare()
         self._beginning = ThreadsRuntime().mutex()
         fork.watch(self)
+
+    @property
+    def ttl(self) -> float:
+        """The ttl of its locks that say none, in seconds."""
+        return self._check.ttl
 
     def listen(self, listener: Callable[[LockEvent], object]) -> None:
         """Call `listener` with each LockEvent as well, as `on_event`: any number of listeners hear each event.

@@ -54,7 +54,7 @@ class Checks:
         """`title` is the store's, `ttl` that of locks which say none, `prefix` that of all names."""
         self._title = title
         self._able = able
-        self._ttl = ttl
+        self.ttl = ttl
         self._prefix = prefix
 
     def lock(self, ttl: float | None, timeout: float | None, options: Mapping[str, Any]) -> PlainLockOptions:
@@ -99,14 +99,14 @@ class Checks:
         self.cells(JOBS)
         if not options.keys() <= OPTIONS["once"]:
             refuse_unknown("once", options, OPTIONS["once"])
-        return job_spec(client, self._able, self._ttl, job, **options)
+        return job_spec(client, self._able, self.ttl, job, **options)
 
     def _options(
         self, kind: type[Made], call: str, ttl: float | None, timeout: float | None, options: Mapping[str, Any]
     ) -> Made:
         if not options.keys() <= OPTIONS[call]:
             refuse_unknown(call, options, (*COMMON, *OPTIONS[call]))
-        return kind(ttl=self._ttl if ttl is None else ttl, timeout=timeout, **options).check(self._able)
+        return kind(ttl=self.ttl if ttl is None else ttl, timeout=timeout, **options).check(self._able)
 
     def _require(self, able: bool, kind: str, why: str) -> None:  # noqa: FBT001 - what the store must be able to
         if not able:
