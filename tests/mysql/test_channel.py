@@ -23,6 +23,7 @@ from tenure.stores.mysql.link import MySqlLink
 from tenure.stores.mysql.options import MySqlDeployment
 from tenure.stores.mysql.statements import MySqlStatements, end_sleep
 from tenure.stores.mysql.threads import MySqlThreadLink
+from tenure.stores.sql.errors import SqlBroken
 from tests.hazards.helpers import soon
 from tests.planting import module_with
 from tests.servers import MariaDbServer, wait_until
@@ -46,8 +47,10 @@ class KilledSession(MySqlConnection):
         self._done, self._told = done, told
 
     async def run(self, statements: Sequence[str], until: float) -> list[MySqlResult]:
-        """Answer as the server does."""
+        """Answer as the server does: killed between two statements of one request, it says that another reply comes."""
         del until
+        if len(statements) > 1 and self._kills > 0:
+            raise SqlBroken("the second reply has not come in time")
         return [self._answer(statement) for statement in statements]
 
     def _answer(self, statement: str) -> MySqlResult:

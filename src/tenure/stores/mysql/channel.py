@@ -16,7 +16,7 @@ from tenure.errors import StoreError
 from tenure.escaping import shown
 from tenure.stores import table_codec
 from tenure.stores.mysql.connection import MySqlConnection
-from tenure.stores.mysql.errors import INTERRUPTED, NOBODY, MySqlServerError, to_store_error
+from tenure.stores.mysql.errors import INTERRUPTED, NOBODY, MySqlResult, MySqlServerError, to_store_error
 from tenure.stores.mysql.link import MySqlLink
 from tenure.stores.mysql.statements import MySqlStatements, end_sleep, text
 from tenure.stores.sql.errors import SqlBroken
@@ -254,22 +254,16 @@ class MySqlChannel:
     async def _hear(self, connection: MySqlConnection) -> None:
         """Delete the messages that were delivered, sleep until another comes, and deliver what has come."""
         until = self._runtime.now() + SLEEP + ANSWERING
-        delete = [self._do.delete_messages(self._delivered)] if self._delivered else []
-        try:
-            await connection.run((*delete, self._do.sleep(self.name, SLEEP)), until)
-        except MySqlServerError as error:
-            if error.code != INTERRUPTED:
-                raise
-            # Another message has come, perhaps before these were deleted. (MariaDB ends a DELETE at such a moment that
-            # it deletes nothing and reports no error.) So they are remembered until they are not read again.
-        try:
-            found = (await connection.run((self._do.messages(self.name, MESSAGES),), until))[0].rows
-        except MySqlServerError as error:
-            if error.code != INTERRUPTED:
-                raise
+        if self._delivered:
+            # MariaDB may end a DELETE at such a moment that it deletes nothing and reports no error. So these messages
+            # are remembered until they are not read again.
+            await _run_alone(connection, self._do.delete_messages(self._delivered), until)
+        await _run_alone(connection, self._do.sleep(self.name, SLEEP), until)
+        result = await _run_alone(connection, self._do.messages(self.name, MESSAGES), until)
+        if result is None:
             return
-        self._delivered.intersection_update(number for number, _ in found)
-        for number, payload in found:
+        self._delivered.intersection_update(number for number, _ in result.rows)
+        for number, payload in result.rows:
             if number not in self._delivered:
                 self._delivered.add(number)
                 self._take(bytes(payload))
@@ -281,6 +275,20 @@ class MySqlChannel:
             log.warning("ignored a message on a channel of MySQL that is no notification of Tenure")
             return
         self._deliver(notification)
+
+
+async def _run_alone(connection: MySqlConnection, statement: str, until: float) -> MySqlResult | None:
+    """Run a statement, which returns nothing if a KILL QUERY has ended it: another message has come.
+
+    It is a request of its own. A server whose session is killed between two statements of one request says that another
+    reply comes, and sends none.
+    """
+    try:
+        return (await connection.run((statement,), until))[0]
+    except MySqlServerError as error:
+        if error.code != INTERRUPTED:
+            raise
+        return None
 
 
 def _ignore(_notification: Notification) -> None:
