@@ -125,7 +125,8 @@ def world(dynamodb_server: DynamoServer, tmp_path: Path) -> Iterator[World]:
 def nothing_is_left(world: World, form: str, act: Act, *, done: bool, late: bool, within: float = LONG) -> None:
     """Whoever comes next has the name at once, and alone, whenever the write arrives."""
     held = Held(lambda: None, done)
-    with Client(world.url) as others, Client(world.url) as third:
+    # botocore may need more than a second for its first request, and who does not wait asks once
+    with Client(world.url, operation_timeout=LONG) as others, Client(world.url, operation_timeout=LONG) as third:
         others.lock("warm").acquire().release()
         blocking = others.lock("a", ttl=TTL).acquire() if act is wait else None
         try:

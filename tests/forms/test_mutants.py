@@ -120,7 +120,7 @@ MUTANTS = {
         "stores/mysql/statements.py", '<= $now "\n    "AND m.form <= $reads"', '<= $now"', scenes.later_number, "mysql"
     ),
     "a snapshot is used whatever the number is": Mutant(
-        "stores/mysql/database.py", "        self._check(result.rows[0][FORM])\n", "", scenes.later_number, "mysql"
+        "stores/mysql/database.py", "        self._check(mark_of(lines))\n", "", scenes.later_number, "mysql"
     ),
     "a record of a later form is taken for none": Mutant(
         "stores/memcached/items.py",

@@ -32,6 +32,10 @@ class SeaweedServer(Server):
         """Return the URL of a proxy in front of it."""
         return self.url.replace(f":{self.port}&", f":{port}&")
 
+    def await_ready(self, within: float = 120.0) -> None:
+        """Return when the server serves: its parts find each other by looking every few seconds."""
+        super().await_ready(within)
+
     def _command(self) -> list[str]:
         data = self.folder / "data"
         data.mkdir(exist_ok=True)
