@@ -179,7 +179,7 @@ BUGS: dict[str, tuple[object, str, str, str]] = {
         "self._wait_ended(event, event.cause)",
         "pass",
     ),
-    "a drop is not reported": (Renewer, "give_up", 'self.events.dropped(lease, where or "")', "pass"),
+    "a drop is not reported": (Renewer, "give_up", 'self._events.dropped(lease, where or "")', "pass"),
     "a hand-off is a release in the store": (
         LocalQueues,
         "hand_off",

@@ -105,8 +105,8 @@ def test_a_file_that_forgets_is_noticed(forget: Callable[[NameState], None], mon
     """A lock file that loses a part of a state does not answer as the table does."""
     true_load = codec.load
 
-    def load(name: str, counter: int, text: str) -> NameState:
-        state = true_load(name, counter, text)
+    def load(name: str, counter: int, text: str, *idle_after: int) -> NameState:
+        state = true_load(name, counter, text, *idle_after)
         forget(state)
         return state
 
