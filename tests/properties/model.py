@@ -27,7 +27,7 @@ from tenure.contracts.messages import (
     WithdrawRequest,
 )
 from tenure.outcome import Outcome
-from tenure.table.state import PLACEHOLDER, Holder, NameState, Waiter
+from tenure.table.state import PLACEHOLDER, REVOKED, Holder, NameState, Waiter
 from tenure.table.times import MARGIN, PROPOSAL_BOUND, RETRY, TOMBSTONE
 
 LONGEST_DELAY = 40
@@ -415,6 +415,8 @@ class Judge:
             assert taken.answer is Outcome.RELEASED
         else:
             assert taken.answer is self._fate(taken, release.token)
+            if self.given_up.get(REVOKED + release.request_id, 0) > taken.now:
+                assert not release.unrevoked_for, "who was revoked is told that nobody took the name"
         if release.unsure or (taken.quarantine and release.request_id not in taken.live):
             self._give_up(taken, release.request_id)
 
@@ -474,6 +476,7 @@ class Judge:
         if victims:
             assert taken.after.counter > max(each.token for each in victims), "a revoked token is not fenced off"
         self.last_token = taken.after.counter
+        self.given_up |= {REVOKED + each.request_id: taken.now + TOMBSTONE for each in victims}
 
     def _give_up(self, taken: Taken, request_id: str) -> None:
         self.given_up[request_id] = taken.now + TOMBSTONE
