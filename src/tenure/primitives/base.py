@@ -155,6 +155,10 @@ class LockBase(Generic[F]):
             kind=self._reported,
             template=options.template,
         )
+        self._prepare_to_enter()
+
+    def _prepare_to_enter(self) -> None:
+        """Make what remembers the leases that were entered by `with`; an election has none."""
 
     if not TYPE_CHECKING:  # a type checker finds these mistakes by itself
 
@@ -335,18 +339,7 @@ class EnteredLockBase(EnteredByWith, LockBase[F]):
     _takes: tuple[str, ...] = ("timeout", "stop")
     """The keywords that `acquire` takes."""
 
-    def __init__(
-        self,
-        client: Sessions,
-        name: str,
-        options: LockOptions,
-        *,
-        capacity: int = 1,
-        weight: int = 1,
-        linger: float = 0.0,
-        fair_after: int = 0,
-    ) -> None:
-        super().__init__(client, name, options, capacity=capacity, weight=weight, linger=linger, fair_after=fair_after)
+    def _prepare_to_enter(self) -> None:
         self._entered: Entered[Any] = Entered(threads.mark, threads.ended)
 
     def _acquire_or_stop(
@@ -469,18 +462,7 @@ class BlockingLockBase(EnteredLockBase[Lease], Generic[Busy_co]):
 class AsyncEnteredLockBase(EnteredByAsyncWith, LockBase[F]):
     """What all locks of an `AsyncClient` have in common, of one name or of several."""
 
-    def __init__(
-        self,
-        client: Sessions,
-        name: str,
-        options: LockOptions,
-        *,
-        capacity: int = 1,
-        weight: int = 1,
-        linger: float = 0.0,
-        fair_after: int = 0,
-    ) -> None:
-        super().__init__(client, name, options, capacity=capacity, weight=weight, linger=linger, fair_after=fair_after)
+    def _prepare_to_enter(self) -> None:
         self._entered: Entered[Any] = Entered(tasks.mark, tasks.ended, tasks.in_this_loop)
 
     async def _acquire(self, spec: LockSpec, timeout: float | None) -> F:
