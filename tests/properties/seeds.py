@@ -11,6 +11,7 @@ FIRST = {
     "memory-PushesAreForgotten": 2,
     "sqlite-PushesAreForgotten": 6,
     "_without_delay": 3,
+    "a quarantine is not kept": 7,
     "in one order": 11,
     "released in quarantine": 1,
     "released": 1,
