@@ -21,6 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from scripts import processes
+
 HERE = Path(__file__).parent
 
 OK = "ok"
@@ -177,11 +179,10 @@ def _story(folder: str, check: Check, source: Path) -> str:
 
 
 def _run(folder: str, command: list[str], seconds: float = 120) -> str:
-    done = subprocess.run(
+    done = processes.run(
         command,
         cwd=folder,
         timeout=seconds,
-        check=False,
         text=True,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -189,7 +190,7 @@ def _run(folder: str, command: list[str], seconds: float = 120) -> str:
     )
     if done.returncode and command[0] in {"spin", "gcc"}:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout}")
-    return done.stdout
+    return str(done.stdout)
 
 
 def have_tools() -> bool:
@@ -219,7 +220,7 @@ def check_all(checks: Sequence[Check], limits: Limits, *, stories: bool) -> int:
         return search(check, limits)
 
     print(f"{'model':10} {'variant':20} {'bounds':48} {'states':>12} {'seconds':>8}  verdict")
-    with ThreadPoolExecutor(limits.jobs) as pool:
+    with ThreadPoolExecutor(limits.jobs) as pool, processes.owned():  # it waits for threads whose searches have ended
         for check, finding in zip(checks, pool.map(find, checks), strict=True):
             complaint = finding.complaint(check)
             failures += bool(complaint)

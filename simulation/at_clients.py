@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from simulation.invariants import Invariant, Tell, Trace
+from simulation.runtime import Process, World
 from tenure.contracts.deadlines import NEVER
 from tenure.core.lease import CoreLease, LeaseState
-from tenure.runtimes.simulated import Process, World
 
 GRANULARITY = 2e-6
 """The error of counting in whole microseconds."""
@@ -153,9 +153,8 @@ class LeaseChecks:
     def _kept_until(self, believed: Believed) -> float:
         """Return until when the store keeps a lease or what became of it when it was handed over, in true time."""
         lease, request_id = believed.lease, believed.lease.grant.request_id
-        token = (
-            0 if believed.leaving else lease.grant.last
-        )  # the store may have raised it, and the holder has no reply yet
+        # While it is being detached, the store may have raised it already, and the holder has no reply yet.
+        token = 0 if believed.leaving else lease.grant.last
         until = self.keeps_until(lease.grant.name, request_id, token)
         while request_id in self.successors:
             request_id = self.successors[request_id]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from simulation.invariants import Invariant, Tell, Trace
 from simulation.node import Node
+from simulation.runtime import World
 from tenure.contracts.deadlines import DRIFT, EPSILON, MICROS, NEVER
-from tenure.runtimes.simulated import World
 from tenure.table.state import PLACEHOLDER, Holder, NameState, Waiter
 from tenure.table.times import GRACE, STAGGER
 
@@ -33,6 +33,8 @@ class Place:
     """The same by the store's clock; the present time if that stepped back to before."""
     fresh_until: int = 0
     """When the waiter counts as dead unless it repeats its request, by the store's clock."""
+    heard: float = 0.0
+    """When it was last heard, in true time."""
 
 
 @dataclass(slots=True)
@@ -140,9 +142,8 @@ class StoreChecks:
         followed = self._names.setdefault(name, Followed())
         followed.queue = {}
         self._follow_queue(node, state, followed)
-        known = (
-            {holder.request_id for holder in state.holders} if node.takes_up() else set[str]()
-        )  # in a quarantine the node knows their length, too
+        # In a quarantine the node knows the length of their leases, too.
+        known = {holder.request_id for holder in state.holders} if node.takes_up() else set[str]()
         followed.forgotten = {
             request_id: holder
             for request_id, holder in (followed.forgotten | followed.holders).items()
@@ -298,7 +299,7 @@ class StoreChecks:
         for waiter in state.queue:
             who = waiter.request.request_id
             other = followed.queue.get(who)
-            if other is None or _joined_anew(node, other, waiter):
+            if other is None or self._joined_anew(node, other, waiter):
                 continue
             if place is None or other.order < place.order:
                 waited = holder.granted_at - other.joined_at
@@ -313,13 +314,27 @@ class StoreChecks:
         now = max(node.clock(), state.used_at)  # a clock that stepped back is noticed by the next step, not by a write
         for waiter in state.queue:
             place = before.get(waiter.request.request_id)
-            if place is None or _joined_anew(node, place, waiter):
+            if place is None or self._joined_anew(node, place, waiter):
                 self._joins += 1
                 place = Place(self._joins, self._world.time, now)
             place.joined_at = min(place.joined_at, now)
+            if place.fresh_until != waiter.fresh_until:
+                place.heard = self._world.time
             place.fresh_until = waiter.fresh_until
             after[waiter.request.request_id] = place
         followed.queue = after
+
+    def _joined_anew(self, node: Node, place: Place, waiter: Waiter) -> bool:
+        """Tell whether a waiter counted as dead, lost its place and joined again, all in one step.
+
+        Where a name has a time of its own, which may stand still, a client that has seen the waiter silent for its
+        whole life takes it for dead, too.
+        """
+        dead = place.fresh_until < waiter.joined_at or not node.listens(waiter.request.channel)
+        if node.keeps_own_time:
+            silent = self._world.time - place.heard
+            dead = dead or silent >= waiter.request.waiter_ttl / MICROS / (1 + DRIFT / 2)
+        return dead and waiter.joined_at > place.joined_at
 
     def _tell_twice(self, name: str, requests: list[str]) -> None:
         seen: set[str] = set()
@@ -367,9 +382,8 @@ class StoreChecks:
         bounds = [(followed.free_since, max(self._prompt_within, RE_POLLED))]
         if followed.head_fits_since is not None:
             bounds.append((followed.head_fits_since, self._prompt_within))
-        late = (
-            state.queue.place(waiting[0].request.request_id) * STAGGER / 1e6
-        )  # dead waiters keep their places until a request arrives
+        # Dead waiters keep their places until a request arrives.
+        late = state.queue.place(waiting[0].request.request_id) * STAGGER / 1e6
         late += self._free_for(state, followed, waiting[0])
         for waiter in waiting:
             place = followed.queue.get(waiter.request.request_id)
@@ -476,9 +490,3 @@ def _has_expired(state: NameState, now: int) -> bool:
 def _would_fit(waiter: Waiter, state: NameState, now: int) -> bool:
     taken = sum(holder.weight for holder in state.holders if holder.expires_at > now)
     return state.blocked_until <= now and (not taken or taken + waiter.request.weight <= state.capacity)
-
-
-def _joined_anew(node: Node, place: Place, waiter: Waiter) -> bool:
-    """Tell whether a waiter counted as dead, lost its place and joined again, all in one step."""
-    dead = place.fresh_until < waiter.joined_at or not node.listens(waiter.request.channel)
-    return dead and waiter.joined_at > place.joined_at

@@ -7,9 +7,9 @@ from simulation.at_store import StoreChecks
 from simulation.invariants import Invariant, Trace, Violation
 from simulation.node import Node
 from simulation.resource import Resource
+from simulation.runtime import Process, World
 from tenure.core.lease import CoreLease
 from tenure.errors import StoreError
-from tenure.runtimes.simulated import Process, World
 
 
 @dataclass

@@ -19,6 +19,7 @@ from tenure.contracts.messages import (
     NotificationKind,
     Page,
     ReleaseRequest,
+    RenewReplies,
     RenewReply,
     RenewRequest,
     Reply,
@@ -26,7 +27,7 @@ from tenure.contracts.messages import (
     WithdrawRequest,
 )
 from tenure.contracts.store import SendsReleases, Store
-from tenure.errors import OutcomeUnknown, StoreUnavailable
+from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from tenure.outcome import Outcome
 
 
@@ -165,7 +166,7 @@ class FollowedStore:
         if isinstance(self._store, SendsReleases):
             self._store.collect_replies()
 
-    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
+    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> RenewReplies:
         """Renew leases, and record which renewals are refused."""
         self._say(f"renews {', '.join(renewal.request_id for renewal in renewals)}")
         for renewal in renewals:
@@ -173,7 +174,8 @@ class FollowedStore:
         replies = await self._store.renew(renewals, until)
         self._say(f"receives the replies to its renewals: {', '.join(str(reply or 'renewed') for reply in replies)}")
         for renewal, reply in zip(renewals, replies, strict=True):
-            self._checker.clients.heard(renewal.request_id, renewal.token, refused=reply is not None)
+            if not isinstance(reply, StoreError):
+                self._checker.clients.heard(renewal.request_id, renewal.token, refused=reply is not None)
         return replies
 
     async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
@@ -252,6 +254,7 @@ class FollowedStore:
     def _hear(self, notification: Notification) -> None:
         if self._link.when_granted is not None and notification.kind is NotificationKind.GRANTED:
             self._link.when_granted()
+            self._link.process.end_here()
             return
         what = (
             f"granted, token {notification.token}"

@@ -8,6 +8,7 @@ from simulation.at_clients import Believed
 from simulation.checker import Checker
 from simulation.invariants import Invariant
 from simulation.network import Link
+from simulation.runtime import Cancelled, Process, SimTask
 from tenure.contracts.handles import Handle
 from tenure.contracts.owner_metadata import read_metadata
 from tenure.core import handover
@@ -15,7 +16,6 @@ from tenure.core.lease import CoreLease, LeaseState
 from tenure.core.session import Session
 from tenure.errors import LeaseLost, LockTimeout, StoreError
 from tenure.outcome import Outcome
-from tenure.runtimes.simulated import Cancelled, Process, SimTask
 
 DETACHED = 0.6
 """The share of leases that are detached instead of released."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulation.faults import Faults
 from simulation.invariants import Invariant, Tell
+from simulation.runtime import Cancelled, Process
 from tenure.contracts.deadlines import NEVER
 from tenure.contracts.limits import SKIP, WAIT
 from tenure.core.lease import CoreLease
@@ -17,7 +18,6 @@ from tenure.errors import LockTimeout, StoreError
 from tenure.jobs.once import Begun, JobSpec, Once, Verdict
 from tenure.jobs.record import SUPERSEDED, JobRules, JobStatus, forget, pause, repeat
 from tenure.jobs.windows import schedule
-from tenure.runtimes.simulated import Cancelled, Process
 
 if TYPE_CHECKING:
     from tenure.core.cells import Change

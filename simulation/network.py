@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from simulation.faults import Faults
 from simulation.invariants import Trace
+from simulation.runtime import Future, Process
 from tenure.errors import OutcomeUnknown
-from tenure.runtimes.simulated import Future, Process
 
 if TYPE_CHECKING:
     from collections import Counter

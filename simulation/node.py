@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from simulation.runtime import EPOCH, World
 from tenure.contracts.cells import Cell
 from tenure.contracts.messages import Notification, NotificationKind, ReleaseRequest
-from tenure.runtimes.simulated import EPOCH, World
 from tenure.stores import table_codec as codec
 from tenure.stores.tabled import Steps
 from tenure.table.state import NameState

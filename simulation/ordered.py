@@ -13,10 +13,10 @@ from simulation.checker import Checker
 from simulation.ensemble import Ensemble
 from simulation.network import RECOVERY, Answer, Link
 from simulation.node import Node, StepWatcher
+from simulation.runtime import SimRuntime, World
 from tenure.contracts.deadlines import micros
 from tenure.contracts.messages import AcquireRequest, Granted, Page, Reply
 from tenure.errors import StoreError, StoreUnavailable
-from tenure.runtimes.simulated import SimRuntime, World
 from tenure.stores.ordered import Detail, Entry, Kind, Listing, Record, Watcher
 from tenure.stores.ordered.granting import Decision, decide
 from tenure.stores.ordered.store import OrderedStore
@@ -403,14 +403,17 @@ class SimulatedOrderedStore(OrderedStore):
         super().__init__(runtime, SimulatedDirectory(runtime, node, link, checker))
         self._node = node
         self._link = link
+        shipped = self.acquire
 
-    async def acquire(self, request: AcquireRequest, until: float) -> Reply:
-        """Acquire, and record the request and the receipt of a grant for the checks."""
-        self._node.requests.setdefault(request.request_id, request)
-        reply = await super().acquire(request, until)
-        if isinstance(reply, Granted):
-            self._node.told.add(request.request_id)
-        return reply
+        async def acquire(request: AcquireRequest, until: float) -> Reply:
+            """Acquire, and record the request and the receipt of a grant for the checks."""
+            node.requests.setdefault(request.request_id, request)
+            reply = await shipped(request, until)
+            if isinstance(reply, Granted):
+                node.told.add(request.request_id)
+            return reply
+
+        self.acquire = acquire
 
     def vanish(self) -> None:
         """Record for the checks that the client of a session died; the ensemble ends the session when it expires."""

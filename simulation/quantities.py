@@ -13,12 +13,12 @@ from typing import Any
 
 from simulation.faults import Faults
 from simulation.invariants import Invariant, Tell
+from simulation.runtime import Cancelled, Process
 from tenure.contracts.deadlines import micros
 from tenure.core.segments import SegmentedStock
 from tenure.core.session import Session
 from tenure.core.slots import take_slot
 from tenure.errors import OutcomeUnknown, StoreError
-from tenure.runtimes.simulated import Cancelled, Process
 from tenure.table import counter, limit, stock
 from tenure.table.limit import Slot, SmoothRule, WindowRule
 

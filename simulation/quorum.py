@@ -13,10 +13,10 @@ from simulation.faults import Faults
 from simulation.invariants import Invariant
 from simulation.network import Link
 from simulation.node import Node, TableNode
+from simulation.runtime import Process, SimRuntime
 from simulation.table_stores import RemoteStore
 from tenure.contracts.messages import AcquireRequest, Granted, Reply
 from tenure.contracts.store import StoreSource
-from tenure.runtimes.simulated import Process, SimRuntime
 from tenure.stores.quorum.store import QuorumStore
 from tenure.table.state import NameState
 

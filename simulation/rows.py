@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 from simulation.checker import Checker
 from simulation.network import RECOVERY, Answer, Link
 from simulation.node import Node, StepWatcher
+from simulation.runtime import EPOCH, Process, SimRuntime, World
 from tenure.contracts.deadlines import DRIFT, NEVER
 from tenure.contracts.messages import ReleaseRequest
 from tenure.errors import StoreError, StoreUnavailable
-from tenure.runtimes.simulated import EPOCH, Process, SimRuntime, World
 from tenure.stores.rows.contract import Row
 from tenure.stores.rows.store import CAPABILITIES, RowStore
 from tenure.stores.rows.values import LOCK, load_row

@@ -18,9 +18,9 @@ from simulation.network import Link
 from simulation.node import Node, TableNode
 from simulation.plan import Plan
 from simulation.quantities import QuantityLedger, QuantityRounds
+from simulation.runtime import EndlessError, Process, SimRuntime, World
 from simulation.table_stores import EmbeddedStore, RemoteStore
 from simulation.workload import Client
-from tenure.runtimes.simulated import EndlessError, Process, SimRuntime, World
 from tenure.stores.redis.deployment import Rules
 
 DRAIN = 30.0

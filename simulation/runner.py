@@ -1,11 +1,15 @@
 """Many runs in several processes, and the sums of their results."""
 
 import multiprocessing
+import os
+import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 
 from simulation.invariants import Invariant
 from simulation.plan import Plan
@@ -89,9 +93,23 @@ def _carry_out(chunks: list[tuple[str, range]], jobs: int) -> Iterator[Tally]:
     if jobs <= 1:
         yield from (run_seeds(name, seeds) for name, seeds in chunks)
         return
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _end_with_parent) as pool:
         try:
             yield from pool.map(run_seeds, [name for name, _ in chunks], [seeds for _, seeds in chunks])
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():  # rather than wait for the ends of their chunks
+                process.kill()
             raise
+
+
+def _end_with_parent() -> None:
+    """In a worker: end as soon as the parent does, however that ends. An idle worker would wait for ever."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent kills this process then
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_behind, args=(parent,), daemon=True).start()
+
+
+def _end_behind(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)

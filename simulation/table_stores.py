@@ -10,11 +10,11 @@ from typing import TypeVar
 from simulation.checker import Checker
 from simulation.network import RECOVERY, Answer, Link
 from simulation.node import TableNode
+from simulation.runtime import SimRuntime
 from tenure.contracts.cells import Cell
 from tenure.contracts.messages import Notification, Page
 from tenure.contracts.store import Capabilities
 from tenure.errors import StoreError, StoreUnavailable
-from tenure.runtimes.simulated import SimRuntime
 from tenure.stores.tabled import Steps, TabledStore
 from tenure.table.step import Step
 
@@ -83,7 +83,7 @@ class EmbeddedStore(SimulatedStore):
         min_ttl=0.05,
         queue=True,
         weights=True,
-        local=True,
+        runs_in_caller=True,
         multi_acquire=True,
         barging=True,
         cells=True,
@@ -131,7 +131,7 @@ class RemoteStore(SimulatedStore):
         min_ttl=0.05,
         queue=True,
         weights=True,
-        local=False,
+        runs_in_caller=False,
         multi_acquire=True,
         barging=True,
         cells=True,

@@ -17,6 +17,7 @@ from simulation.jobs import JobRounds, Ledger
 from simulation.network import Link
 from simulation.quantities import QuantityLedger, QuantityRounds
 from simulation.resource import Resource
+from simulation.runtime import Cancelled, Future, Process, SimRuntime, SimTask, World
 from tenure.contracts.deadlines import NEVER, micros, seconds
 from tenure.core.lease import CoreLease
 from tenure.core.multi_acquire import acquire_all
@@ -24,7 +25,6 @@ from tenure.core.requests import Settings
 from tenure.core.session import Session
 from tenure.core.spec import LockSpec
 from tenure.errors import LeaseLost, StoreError, UsageError
-from tenure.runtimes.simulated import Cancelled, Future, Process, SimRuntime, SimTask, World
 
 WRITER_WEIGHT = 1000
 """The capacity of a reader/writer name, and the weight of a writer."""
@@ -190,9 +190,8 @@ class Client:
         lease = result if isinstance(result, list) else []
         for request_id in sorted(set(task.note.split()) - {each.grant.request_id for each in lease}):
             self._checker.store.settled(request_id)
-            self.process.later(
-                WITHDRAWN_WITHIN, partial(self._check_withdrawn, request_id)
-            )  # the requests are withdrawn one after another
+            # Not at once: the requests are withdrawn one after another.
+            self.process.later(WITHDRAWN_WITHIN, partial(self._check_withdrawn, request_id))
         return lease
 
     def _check_withdrawn(self, request_id: str) -> None:
@@ -261,9 +260,8 @@ class Client:
     async def _acquire(self, spec: LockSpec, timeout: float | None, rng: random.Random) -> CoreLease | None:
         task = self.process.start(self.session.acquire(spec, timeout), f"{self.process.name}/acquire")
         if self.faults.cancel and rng.random() < self.faults.cancel:
-            task.cancel_at = rng.choice(
-                (1, 2, 3, 4, 4, 5, 5, 6, 6, 7, 7, 7, 8, 8, 8, 8)
-            )  # few acquisitions have so many await points
+            # The later await points have more chances, because few acquisitions have so many.
+            task.cancel_at = rng.choice((1, 2, 3, 4, 4, 5, 5, 6, 6, 7, 7, 7, 8, 8, 8, 8))
         try:
             result = await task.result
         except (Cancelled, StoreError) as error:

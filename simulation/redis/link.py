@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 from simulation import network
 from simulation.redis.node import RedisNode
 from simulation.redis.server import Server
+from simulation.runtime import SimRuntime
 from tenure.contracts.runtime import Event
 from tenure.errors import StoreError, StoreUnavailable
-from tenure.runtimes.simulated import SimRuntime
 from tenure.stores.redis.links.link import PackedCall, RedisCallbacks, RedisReply, ReplyError, Word, Words
 from tenure.stores.redis.scripts import Script
 

@@ -16,10 +16,10 @@ from simulation.redis.decode import marker_at, state_of
 from simulation.redis.direct import DirectDeployment
 from simulation.redis.keyspace import Command, Keyspace
 from simulation.redis.server import Server
+from simulation.runtime import EPOCH, Process, SimRuntime, World
 from tenure.contracts.deadlines import NEVER
 from tenure.contracts.messages import ReleaseRequest, RenewRequest
 from tenure.errors import StoreError
-from tenure.runtimes.simulated import EPOCH, Process, SimRuntime, World
 from tenure.stores.redis.deployment import NO_GUARD, STRICT, Rules
 from tenure.stores.redis.links.link import RedisAddress
 from tenure.stores.redis.names import NODE, name_of, state_key

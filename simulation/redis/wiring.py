@@ -6,8 +6,8 @@ from simulation import network
 from simulation.redis.link import SimulatedRedisLink
 from simulation.redis.node import RedisNode
 from simulation.redis.server import Server
+from simulation.runtime import SimRuntime
 from tenure.contracts.runtime import Runtime
-from tenure.runtimes.simulated import SimRuntime
 from tenure.stores.redis.links.link import RedisAddress, RedisCallbacks, RedisLink, ReplyError, Word
 from tenure.stores.redis.names import NODE
 from tenure.stores.redis.store import RedisStore

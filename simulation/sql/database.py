@@ -6,13 +6,13 @@ from typing import TypeVar
 
 from simulation.checker import Checker
 from simulation.network import RECOVERY, Answer, Link
+from simulation.runtime import SimRuntime
 from simulation.sql.direct import DirectSqlDatabase, capabilities_of
 from simulation.sql.node import SqlNode
 from simulation.sql.server import SqlServer
 from tenure.contracts.messages import Notification, NotificationKind
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.outcome import Outcome
-from tenure.runtimes.simulated import SimRuntime
 from tenure.stores.sql.database import SqlSnapshot, SqlWrite
 from tenure.stores.sql.store import SqlStore
 

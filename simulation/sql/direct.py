@@ -25,7 +25,7 @@ def capabilities_of(rules: SqlRules) -> Capabilities:
         min_ttl=0.05,
         queue=True,
         weights=True,
-        local=False,
+        runs_in_caller=False,
         max_ttl=max_ttl,
         multi_acquire=True,
         barging=True,

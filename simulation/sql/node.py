@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any
 
 from simulation.node import Node, StepWatcher
+from simulation.runtime import EPOCH, Process, SimRuntime, World
 from simulation.sql.direct import DirectSqlDatabase, capabilities_of
 from simulation.sql.server import SqlData, SqlMeta, SqlRules, SqlServer
 from tenure.contracts.deadlines import NEVER
 from tenure.contracts.messages import ReleaseRequest
 from tenure.errors import StoreError
-from tenure.runtimes.simulated import EPOCH, Process, SimRuntime, World
 from tenure.stores.sql.rows import SqlRow, state_of
 from tenure.stores.sql.store import SqlStore
 from tenure.table.state import NameState

@@ -71,7 +71,7 @@ HANDOVER_MUTANTS = (
     ),
     Mutant(
         "an adopted lease is not renewed",
-        in_protocol(("    session.renewer.add(lease)\n    session.highest", "    session.highest")),
+        in_protocol(("    session.renewer.add(lease)\n    session.highest_token", "    session.highest_token")),
         SCENARIOS,
     ),
     Mutant(

@@ -441,8 +441,8 @@ def same_token(original: Any, self: CoreLease, ttl: int, ends_at: float) -> Core
 
 
 def hand_to_newcomers(original: Any, self: LocalQueues, local_queue: LocalQueue, *others: Any) -> Any:
-    if local_queue.contenders:
-        local_queue.contenders[0].turn = -1
+    if local_queue.waiters:
+        local_queue.waiters[0].turn = -1
     return original(self, local_queue, *others)
 
 

@@ -50,7 +50,7 @@ QUANTITY_MUTANTS = (
     Mutant("a cell that others have written is overwritten", wrapped(TableNode, "write_cell", write_anyway), HERE),
     Mutant(
         "each caller of a batch changes the first state",
-        in_cells("share.change(after.state, ", "share.change(seen.content.state, "),
+        in_cells("share.change, after.state, ", "share.change, seen.content.state, "),
         HERE,
     ),
     Mutant(

@@ -101,6 +101,19 @@ FOUND = {
             "failovers=1,newcomers=1"
         ),
     ),
+    # Its client was paused for longer than a silent waiter lives, while the time of the row stood still. So each
+    # request of that client found the other waiters of the same client dead.
+    "a waiter that joins again in the step of a client which has seen it silent": (
+        "rows_polled_weights",
+        765,
+        "clients=1,tasks=5,rounds=2,names=1,duration=2.216827111673393,cuts=2,slow=2,pauses=3,crashes=1",
+    ),
+    # The step of its own client granted it the name, and it was killed there: nothing took its place.
+    "a client that dies in the step in which it grants a name": (
+        "rows_weights",
+        77,
+        "clients=1,tasks=2,rounds=2,names=1,duration=3.0,pauses=4,crashes=1",
+    ),
 }
 
 

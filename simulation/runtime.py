@@ -42,7 +42,7 @@ class World:
         """The largest number of events in a run."""
         self.after_event: Callable[[], object] = lambda: None
         self.running: SimTask[Any] | None = None
-        """The task whose code runs now."""
+        """The task whose code runs now; None while other code runs."""
         self.errors: list[tuple[str, BaseException]] = []
         """The name and error of each task that failed while nobody awaited it."""
         self._agenda: list[tuple[float, int, Timer]] = []
@@ -180,6 +180,14 @@ class Process:
         self.crashed = True
         self.close()
 
+    def end_here(self) -> None:
+        """Run no code behind this line if a task of this process has just made the process crash.
+
+        Raises GeneratorExit, as in a coroutine that is closed.
+        """
+        if self.crashed and self.world.running is not None:
+            raise GeneratorExit
+
     def close(self) -> None:
         """Drop all tasks without cancelling them."""
         for task in list(self.tasks):
@@ -209,7 +217,8 @@ class SimTask(Generic[T]):
         if self.result.done:
             return
         self._waiting = None
-        self._process.world.running = self
+        world = self._process.world
+        world.running = self
         try:
             waiting = self._work.send(None) if error is None else self._work.throw(error)
         except StopIteration as end:
@@ -218,6 +227,8 @@ class SimTask(Generic[T]):
             self._end(None, failure)
         else:
             self._suspend(waiting)
+        finally:
+            world.running = None
 
     def cancel(self) -> None:
         """Raise Cancelled in the task at its await, unless the task has ended."""
@@ -242,12 +253,13 @@ class SimTask(Generic[T]):
         return self.result.done
 
     def drop(self) -> None:
-        """End the task as a crash does."""
+        """End the task as a crash does. One that runs now goes on, until it is told by `Process.end_here`."""
         if not self.result.done:
             self.result.done = True
             if self._waiting is not None:
                 self._waiting.wake = None
-            self._work.close()
+            if self._process.world.running is not self:
+                self._work.close()
 
     def _suspend(self, waiting: Future[Any]) -> None:
         self.suspensions += 1
@@ -261,6 +273,8 @@ class SimTask(Generic[T]):
         world.at(world.time, self.step, self._process)
 
     def _end(self, value: T | None, error: BaseException | None) -> None:
+        if self.result.done:  # it was dropped while it ran
+            return
         self._process.tasks.pop(self, None)
         awaited = self.result.wake is not None
         self.result._finish(value, error)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - its other half
@@ -358,7 +372,14 @@ class SimRuntime:
         finally:
             timer.cancel()
 
-    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> SimTask[None]:
+    def spawn(
+        self,
+        work: Callable[[], Coroutine[Any, Any, None]],
+        name: str,
+        *,
+        or_here: bool = False,  # noqa: ARG002 - a task needs no thread
+        again: bool = False,  # noqa: ARG002 - nobody cancels it
+    ) -> SimTask[None]:
         """Run `work()` as a task of the process."""
         return self.process.start(work(), f"{self.process.name}/{name}")
 
