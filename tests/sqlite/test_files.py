@@ -20,14 +20,16 @@ from tenure.contracts.messages import AcquireRequest, Granted, ReleaseRequest
 from tenure.core.requests import MIN_REQUEST_TIME
 from tenure.runtimes import clocks
 from tenure.runtimes.threads import ThreadsRuntime, drive
-from tenure.stores.sqlite import machine
+from tenure.stores.sqlite import machine, opening
 from tenure.stores.sqlite.database import SWEEP_EVERY, Database
 from tenure.stores.sqlite.errors import to_store_error
+from tenure.stores.sqlite.opening import open_file
 from tenure.stores.sqlite.store import SqliteStore
 from tenure.stores.tabled import RETENTION
 from tenure.stores.urls import default_file, store_source
 from tests import virtual
 from tests.hazards.helpers import TEST_TIMEOUT, Script, eventually
+from tests.planting import module_with
 
 
 def url(path: Path) -> str:
@@ -117,10 +119,17 @@ def _no_folder(path: Path) -> None:
     path.parent.rmdir()
 
 
+def _linked(path: Path) -> None:
+    with Client(url(path)) as client:
+        client.names()
+    path.with_name("second.db").hardlink_to(path)
+
+
 BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "text": (_text, "not a lock file"),
     "foreign": (_foreign, "another program"),
     "torn": (_torn, "damaged"),
+    "linked": (_linked, "second name"),
     "folder": (Path.mkdir, "is not a regular file|is a folder"),
     "no folder": (_no_folder, "does not exist"),
 }
@@ -290,6 +299,47 @@ def test_held_leases_survive_a_full_disk(tmp_path: Path) -> None:
         lease.release()
 
 
+SCARCE = """
+import os, resource, sys, tenure
+from tenure.stores.sqlite import machine
+for room in range(14):
+    client, kept = tenure.Client(sys.argv[1], retry_for=0), []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    try:
+        while True: kept.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError: [os.close(kept.pop()) for _ in range(room)]
+    try: print(client.lock("name").try_acquire())
+    except tenure.StoreError as error: print(type(error).__name__, error)
+    [os.close(each) for each in kept]
+    client.close()
+"""
+"""Opens the lock file with more and more file descriptors left."""
+
+
+def open_with_few_descriptors(path: Path, code: str) -> list[str]:
+    """Have a process open a file in which a name is leased; return what it got each time."""
+    with Client(url(path)) as client, client.lock("name", ttl=20) as lease:
+        got, _warnings = Script(code, url(path)).end()  # of a socket whose pair could not be opened
+        lease.extend()
+    return got.splitlines()
+
+
+def test_a_process_without_file_descriptors_is_told_so_and_ends_no_lease(tmp_path: Path) -> None:
+    """Whichever file it cannot open, it may try again; if it cannot read the id of the boot, it voids nothing."""
+    got = open_with_few_descriptors(tmp_path / "locks.db", SCARCE)
+    assert got[-1] == "None"
+    failures = [each for each in got if each != "None"]
+    assert all(each.startswith("StoreUnavailable") for each in failures)
+    assert len([each for each in failures if "raise `ulimit -n`" in each]) > 2
+
+
+def test_a_boot_id_that_could_not_be_read_for_a_while_and_is_taken_for_another_is_noticed(tmp_path: Path) -> None:
+    """Then who opens the file with the last descriptor voids the leases of all others."""
+    bug = SCARCE.replace("for room", "machine.SHORTAGES = {}\nfor room", 1)
+    with pytest.raises(LeaseLost):
+        open_with_few_descriptors(tmp_path / "locks.db", bug)
+
+
 class Clock:
     """A clock that stands still until told."""
 
@@ -437,13 +487,64 @@ def test_who_finds_the_file_locked_tries_at_once_and_then_less_and_less(
 def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that other machines may share is refused with a sentence that says why."""
 
-    def network(_path: Path) -> str:
-        return "nfs4"
+    def network(_path: Path) -> tuple[str, str]:
+        return "/", "nfs4"
 
-    monkeypatch.setattr(machine, "file_system", network)
+    monkeypatch.setattr(machine, "mount_of", network)
     with Client(url(tmp_path / "locks.db")) as client, pytest.raises(UsageError, match="nfs4 file system"):
         client.lock("name").acquire()
     assert not (tmp_path / "locks.db").exists()
+
+
+def mount_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the system tell that a file is mounted, as `docker run -v FILE:FILE` mounts it."""
+    table = path.with_name("mountinfo")
+    where = os.fsencode(path).replace(b" ", b"\\040")
+    table.write_bytes(b"1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 8:1 /x/a.db " + where + b" rw - ext4 /dev/a rw\n")
+    monkeypatch.setattr(machine, "_MOUNTS", table)
+
+
+def test_a_file_that_is_mounted_alone_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outside the container its log has another name. A link to it is refused as well, and another file is not."""
+    path, link = tmp_path / "its locks.db", tmp_path / "link.db"
+    mount_alone(path, monkeypatch)
+    link.symlink_to(path)
+    for each in (path, link):
+        with Client(url(each)) as client, pytest.raises(StoreError, match="mount its folder"):
+            client.lock("name").acquire(timeout=0)
+    with Client(url(tmp_path / "its locks.db2")) as client, client.lock("name"):
+        pass
+
+
+@pytest.mark.parametrize("bug", ["found.st_nlink > 1", "mount == os.path.realpath(path)"])
+def test_a_second_name_that_is_not_looked_for_is_noticed(
+    tmp_path: Path, bug: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without either check, a file with two names is opened."""
+    path = tmp_path / "locks.db"
+    if "nlink" in bug:
+        _linked(path)
+    else:
+        mount_alone(path, monkeypatch)
+    with pytest.raises(StoreError):
+        open_file(path)
+    connection, _file = module_with(opening, (bug, "False")).open_file(path)
+    connection.close()
+
+
+def test_links_to_a_file_share_its_channel(tmp_path: Path) -> None:
+    """Whichever link a client gives, its waiters hear, and others see that they live and keep their turn."""
+    path, link = tmp_path / "locks.db", tmp_path / "link.db"
+    link.symlink_to(path)
+    with Client(url(path)) as client, Client(url(link)) as linked:
+        for each in (client, linked):
+            each.names()
+        assert not link.with_name("link.db.channel").exists()
+        stores = [each.session().store for each in (client, linked)]
+        for store, other in (stores, stores[::-1]):
+            assert isinstance(store, SqliteStore)
+            assert isinstance(other, SqliteStore)
+            assert store._channel.listening(other._channel._name)
 
 
 def test_mount_points_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -455,8 +556,8 @@ def test_mount_points_may_have_any_name(tmp_path: Path, monkeypatch: pytest.Monk
         b"3 1 0:5 / " + where + b" rw - nfs4 server:/x rw\n"
     )
     monkeypatch.setattr(machine, "_MOUNTS", table)
-    assert machine.file_system(tmp_path / "caf\u00e9 de nuit" / "folder") == "nfs4"
-    assert machine.file_system(tmp_path) == "ext4"
+    assert machine.mount_of(tmp_path / "caf\u00e9 de nuit" / "folder")[1] == "nfs4"
+    assert machine.mount_of(tmp_path)[1] == "ext4"
 
 
 def test_a_time_namespace_is_reckoned_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,21 +6,22 @@ but not a loss of power, because every lease ends when the machine boots.
 
 import contextlib
 import logging
-import os
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from tenure.contracts import forms
 from tenure.contracts.cells import Cell
 from tenure.errors import StoreError
 from tenure.stores import table_codec as codec
-from tenure.stores.sqlite.errors import to_store_error
+from tenure.stores.sqlite.errors import LockedError, to_store_error
 from tenure.stores.sqlite.fork_guard import fork_guard
-from tenure.stores.sqlite.opening import open_file
+from tenure.stores.sqlite.opening import LockFiles, open_file
 from tenure.stores.tabled import RETENTION, Steps
 from tenure.table.state import NameState
 from tenure.table.step import Step
@@ -39,9 +40,6 @@ LOOK_EVERY = 100_000
 """The time between two checks that the path still leads to the open file, in microseconds."""
 KNOWN_AT_MOST = 256
 """How many states are cached between transactions."""
-
-NO_FILE = (0, 0)
-"""A device and an inode that no file has."""
 
 FETCH = "SELECT form, version, counter, idle_after, state FROM meta LEFT JOIN names ON name = ?"
 REPLACE = "UPDATE names SET version = ?, counter = ?, idle_after = ?, state = ? WHERE name = ? AND version = ?"
@@ -62,6 +60,9 @@ WRITE_CELL = (
 """The version is at least the clock: an old copy of the file does not count up to versions that it has not heard of."""
 REMOVE_CELL = "DELETE FROM cells WHERE name = ?"
 FORGET = "DELETE FROM names WHERE name IN (SELECT name FROM names WHERE idle_after < ? ORDER BY name LIMIT ?)"
+
+_databases: WeakValueDictionary[int, "Database"] = WeakValueDictionary()
+"""The databases of this process. `list(_databases.valuerefs())` is one step, whatever other threads do."""
 
 _inherited: list[object] = []
 """Connections that a forked child must neither use nor close."""
@@ -103,18 +104,20 @@ class Database:
         self._connection: sqlite3.Connection | None = None
         self._replace: Callable[[str, tuple[object, ...]], sqlite3.Cursor] = _not_connected
         self._closed = True
-        self._file = NO_FILE
+        self._files: LockFiles | None = None
         self._sweep_at = 0
         self._looked_at = 0
         self._known: dict[str, Known] = {}
         self._form = ""
         """The mark of the stored form that was checked last."""
         fork_guard.watch(self)
+        _databases[id(self)] = self
 
     def open(self) -> None:
         """Open the lock file, and create it if there is none. Raises LockedError while another process creates it."""
         with self._guard:
-            self._open()
+            if self._connection is None:
+                self._open()
             self._closed = False
 
     def step(self, name: str, work: Callable[[Step], T]) -> tuple[T, Step]:
@@ -242,28 +245,45 @@ class Database:
             raise StoreError(f"{self._path}: the store is closed")
         if self._connection is None or abs(now - self._looked_at) > LOOK_EVERY:
             self._looked_at = now
-            if self._file != NO_FILE and not self._is_in_place():
-                self._file = NO_FILE
-                log.error("%s was removed or replaced while in use: its leases are lost", self._path)
-                self._disconnect()
+            self._leave_removed_file()
         return self._connection or self._open()
+
+    def leave_removed_log(self, now: LockFiles) -> bool:
+        """Close a connection whose log is not the one that the lock file has now. Return False if it is in use.
+
+        The connections of a process share the index of the log: a new one would read its own log by the index of ours.
+        """
+        files = self._files  # another thread may leave them at any time
+        if self._connection is None or files is None or not files.have_another_log(now):
+            return True
+        if idle := self._guard.acquire(blocking=False):
+            try:
+                self._leave_removed_file()
+            finally:
+                self._guard.release()
+        return idle
+
+    def _leave_removed_file(self) -> None:
+        if self._files is not None and not self._files.are_in_place(connected=self._connection is not None):
+            log.error("%s or its log was removed or replaced while in use: its leases may be lost", self._path)
+            self._disconnect()
+            self._files = None
 
     def _disconnect(self) -> None:
         if self._connection is not None:
+            if sys.version_info >= (3, 12) and self._files is not None and self._files.others_began_a_log():
+                # The last connection to the file would copy a removed log over what others wrote since.
+                self._connection.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE)
             self._connection.close()
             self._connection = None
             self._replace = _not_connected
 
-    def _is_in_place(self) -> bool:
-        try:
-            found = os.stat(self._path)
-        except OSError:
-            return False
-        return (found.st_dev, found.st_ino) == self._file
-
     def _open(self) -> sqlite3.Connection:
         self._known.clear()
-        self._connection, self._file = open_file(self._path)
+        now = LockFiles(self._path)
+        if not all(each.leave_removed_log(now) for ref in _databases.valuerefs() if (each := ref()) is not None):
+            raise LockedError
+        self._connection, self._files = open_file(self._path)
         self._replace = self._connection.cursor().execute  # one cursor for all: a new one each time is slower
         return self._connection
 

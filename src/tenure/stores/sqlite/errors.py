@@ -15,6 +15,13 @@ PASSING = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_N
 AMPLE = 8 * 2**20
 """The free space, in bytes, that is enough for a lock file, its log of up to 4 MB and its index."""
 
+SHORTAGES = {
+    errno.EMFILE: "this process has no file descriptor left: raise `ulimit -n`",
+    errno.ENFILE: "this machine has no file descriptor left: raise `sysctl fs.file-max`",
+    errno.ENOMEM: "this process gets no more memory",
+}
+"""By error number: what the process or the machine has too little of, for a while."""
+
 FULL = "the disk is full, so no lock can be taken or renewed; nothing was changed. Free some space: 8 MB are ample."
 
 
@@ -38,6 +45,8 @@ def to_store_error(path: Path, error: sqlite3.Error) -> StoreError | LockedError
         message = f"{path} is not a lock file (not a SQLite database); it was not touched. Give another path."
     elif code == sqlite3.SQLITE_CORRUPT:
         message = f"{path} is damaged. Stop all programs that use its locks, then remove it: it contains only locks."
+    elif code == sqlite3.SQLITE_CANTOPEN and (shortage := _shortage()) is not None:
+        return os_error_to_store_error(path, shortage)
     elif code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         message = f"{path} cannot be written ({error}); the file and its folder must be writable by this user."
     else:
@@ -53,8 +62,19 @@ def _is_short_of_space(path: Path) -> bool:
     return disk.f_bavail * disk.f_frsize < AMPLE
 
 
+def _shortage() -> OSError | None:
+    """Return why no file can be opened. SQLite does not tell, and opening the lock file would drop its file locks."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return error if error.errno in SHORTAGES else None
+    return None
+
+
 def os_error_to_store_error(path: Path, error: OSError) -> StoreError:
     """Return the error of Tenure that stands for an error of opening or creating the lock file."""
+    if error.errno in SHORTAGES:
+        return StoreUnavailable(f"{path} cannot be opened: {SHORTAGES[error.errno]}.")
     if error.errno == errno.ENOENT and path.parent.is_dir():
         message = f"{path} cannot be made in this folder; give a path on a disk."
     elif error.errno == errno.ENOENT:

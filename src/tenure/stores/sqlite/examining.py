@@ -13,10 +13,10 @@ def facts_of(path: Path) -> LockFileFacts:
     """Return what is known of the lock file at `path`, which need not exist."""
     facts = LockFileFacts(escape(str(path)))
     folder = next(each for each in path.absolute().parents if each.exists())
-    facts.file_system = machine.file_system(folder) or None
-    if facts.file_system is not None:
-        facts.shared = facts.file_system in machine.SHARED_BETWEEN_KERNELS
     try:
+        facts.file_system = machine.mount_of(folder)[1] or None
+        if facts.file_system is not None:
+            facts.shared = facts.file_system in machine.SHARED_BETWEEN_KERNELS
         space = os.statvfs(folder)
         facts.free = space.f_bavail * space.f_frsize
         mode = folder.stat().st_mode

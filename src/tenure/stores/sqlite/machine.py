@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 from tenure.runtimes import clocks
+from tenure.stores.sqlite.errors import SHORTAGES
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _TIME_OFFSETS = Path("/proc/self/timens_offsets")
@@ -40,15 +41,25 @@ SHARED_BETWEEN_KERNELS = frozenset(
 """File systems that other machines may share: their kernels have other clocks and do not see our file locks."""
 
 
+def _read(path: Path) -> str:
+    """Return what the system tells in a file, or "" where it has no such file.
+
+    Raises OSError if nothing can be read for a while: without its boot id a lock file would seem to be of another boot.
+    """
+    try:
+        return os.fsdecode(path.read_bytes())
+    except OSError as error:
+        if error.errno in SHORTAGES:
+            raise
+        return ""
+
+
 def boot_id() -> str:
     """Return the id of this boot, or "" where the system doesn't tell.
 
     Leases end in time without it, too: a lease from before a reboot is cut down to its ttl.
     """
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return ""
+    return _read(_BOOT_ID).strip()
 
 
 def clock_offset() -> int:
@@ -56,11 +67,7 @@ def clock_offset() -> int:
 
     It differs from 0 in a time namespace. Containers with their own time namespace would disagree on expiry without it.
     """
-    try:
-        lines = _TIME_OFFSETS.read_text().splitlines()
-    except OSError:
-        return 0
-    for line in lines:
+    for line in _read(_TIME_OFFSETS).splitlines():
         clock, seconds, nanoseconds = line.split()
         if clock == "boottime":
             return int(seconds) * 1_000_000 + int(nanoseconds) // 1000
@@ -79,18 +86,17 @@ class BootClock:
         return clocks.steady_micros() - self._offset
 
 
-def file_system(path: Path) -> str:
-    """Return the type of the file system that contains `path`, or "" where the system doesn't tell."""
-    try:
-        lines = os.fsdecode(_MOUNTS.read_bytes()).splitlines()
-    except OSError:
-        return ""
+def mount_of(path: Path) -> tuple[str, str]:
+    """Return where the file system that contains `path` is mounted, and its type; "" where the system doesn't tell.
+
+    A file that is mounted alone, as by `docker run -v FILE:FILE`, is its own mount point.
+    """
     target = os.path.realpath(path)
     best, found = "", ""
-    for line in lines:
+    for line in _read(_MOUNTS).splitlines():
         before, _, after = line.partition(" - ")
         mount = _ESCAPED.sub(lambda octal: chr(int(octal[1], 8)), before.split()[4])
         inside = target == mount or target.startswith(mount.rstrip("/") + "/")
         if inside and len(mount) >= len(best):
             best, found = mount, after.split()[0]
-    return found
+    return best, found

@@ -23,34 +23,89 @@ log = logging.getLogger("tenure")
 
 APPLICATION_ID = 0x54454E55  # "TENU"
 
+NO_FILE = (0, 0)
+"""A device and an inode that no file has."""
+
 IDLE_STATE = codec.dump(NameState())
 
 
-def open_file(path: Path) -> tuple[sqlite3.Connection, tuple[int, int]]:
-    """Return a connection to the lock file at `path`, and the device and inode of the file.
+class LockFiles:
+    """The lock file at a path, its log and the index of the log, by their inodes at an instant.
+
+    SQLite makes the log and the index with the first transaction of a connection, and removes them with the last
+    connection to the file. In between they stay. A file system without shared memory has neither.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Find the files. Raises StoreError if the system refuses to look."""
+        self._path = path
+        real = os.path.realpath(path) if path.is_symlink() else str(path)  # SQLite names its log after the file itself
+        try:
+            self.inodes = [_inode(real + suffix) for suffix in ("", "-wal", "-shm")]
+        except OSError as error:
+            raise os_error_to_store_error(path, error) from error
+
+    def are_in_place(self, *, connected: bool) -> bool:
+        """Return whether the files are still there. Without a connection, SQLite may have removed the log."""
+        try:
+            found = LockFiles(self._path).inodes
+        except StoreError:
+            return False
+        return found == self.inodes if connected else found[0] == self.inodes[0]
+
+    def have_another_log(self, now: "LockFiles") -> bool:
+        """Return whether these are the file that is there now, with another log, or with one that is removed now."""
+        return self.inodes[0] == now.inodes[0] and self.inodes != now.inodes
+
+    def others_began_a_log(self) -> bool:
+        """Return whether another log has the place of this one."""
+        try:
+            found = LockFiles(self._path).inodes
+        except StoreError:
+            return False
+        return any(new not in (old, NO_FILE) for new, old in zip(found, self.inodes, strict=True))
+
+
+def _inode(path: str) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return NO_FILE
+    return found.st_dev, found.st_ino
+
+
+def open_file(path: Path) -> tuple[sqlite3.Connection, LockFiles]:
+    """Return a connection to the lock file at `path`, and the files that it uses.
 
     Raises LockedError while another process creates the file, and UsageError or StoreError if the file can't be used.
     """
     with fork_guard.lock:
-        file = _make_file(path)
+        inode = _make_file(path)
         try:
             connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
             raise to_store_error(path, error) from error
     try:
         _check_owner(path, connection)
-        _prepare(path, connection, file[1])
+        _prepare(path, connection, inode)
+        return connection, LockFiles(path)
     except sqlite3.Error as error:
+        failure = to_store_error(path, error)  # while the connection has its descriptors, in case there are no more
         connection.close()
-        raise to_store_error(path, error) from error
+        raise failure from error
+    except OSError as error:
+        connection.close()
+        raise os_error_to_store_error(path, error) from error
     except BaseException:
         connection.close()
         raise
-    return connection, file
 
 
-def _make_file(path: Path) -> tuple[int, int]:
-    kind = machine.file_system(path.parent)
+def _make_file(path: Path) -> int:
+    try:
+        mount, kind = machine.mount_of(path)
+    except OSError as error:
+        raise os_error_to_store_error(path, error) from error
     if kind in machine.SHARED_BETWEEN_KERNELS:
         raise UsageError(
             f"{path} is on a {kind} file system, which other machines may share; an embedded lock file "
@@ -64,7 +119,12 @@ def _make_file(path: Path) -> tuple[int, int]:
         raise os_error_to_store_error(path, error) from error
     if not stat.S_ISREG(found.st_mode):
         raise StoreError(f"{path} is not a regular file; give the path of a file, or a path where one can be created.")
-    return found.st_dev, found.st_ino
+    if found.st_nlink > 1 or mount == os.path.realpath(path):
+        raise StoreError(
+            f"{path} has a second name (a hard link, or a file that is mounted alone). SQLite keeps a log beside each "
+            "name, so both would be granted: remove the other links, or mount its folder and not the file."
+        )
+    return found.st_ino
 
 
 def _check_owner(path: Path, connection: sqlite3.Connection) -> None:

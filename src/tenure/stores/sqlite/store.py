@@ -43,7 +43,7 @@ class SqliteStore(TabledStore):
         min_ttl=0.05,
         queue=True,
         weights=True,
-        local=True,
+        runs_in_caller=True,
         multi_acquire=True,
         barging=True,
         cells=True,
@@ -62,7 +62,8 @@ class SqliteStore(TabledStore):
         self._path = path
         self.on_findings: Callable[[Sequence[Finding]], None] = ignore_findings
         self._runtime = runtime
-        self._channel = SqliteChannel(path.with_name(path.name + ".channel"), f"{os.getpid()}-{runtime.new_id()[16:]}")
+        beside = os.path.realpath(path)  # as SQLite places its log: all links to the file share one folder
+        self._channel = SqliteChannel(Path(f"{beside}.channel"), f"{os.getpid()}-{runtime.new_id()[16:]}")
         self._database = Database(path, clock or machine.BootClock(), wall, self._channel.listening)
 
     def identity(self) -> str:
