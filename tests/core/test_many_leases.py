@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tenure import AsyncClient, Client, StoreUnavailable
+from tenure.core import agenda
 from tenure.core import release_all as closing_module
 from tenure.core.access import StoreAccess
 from tenure.core.agenda import BATCH, Agendas
@@ -19,6 +20,7 @@ from tenure.core.renewer import Renewer
 from tenure.outcome import Outcome
 from tests import virtual
 from tests.hazards.helpers import disturbed
+from tests.planting import planted
 
 TTL = 30.0
 FEW, MANY = 100, 1200
@@ -273,3 +275,44 @@ def test_a_lost_connection_has_the_nearest_deadline_renewed_first() -> None:
     virtual.run(main)
     assert [len(batch) for batch in batches] == [BATCH] * 4, "each is renewed once"
     assert all(name.startswith("short") for name in batches[0])
+
+
+def lost_beside_a_release(monkeypatch: pytest.MonkeyPatch, *bugs: tuple[str, str]) -> list[str]:
+    """Release a lease just as the renewer takes a batch, as another thread may; return which others are lost."""
+    judge = agenda._is_due_soon
+    released: list[CoreLease] = []
+
+    async def main() -> list[str]:
+        async with AsyncClient(store=virtual.source()) as client:
+            held = [await client.lock(f"{number}", ttl=TTL).acquire() for number in range(5)]
+
+            def release_meanwhile(lease: CoreLease, now: float) -> bool:
+                soon = judge(lease, now)
+                if soon and not released:
+                    client.session().renewer.discard(lease)
+                    released.append(lease)
+                return soon
+
+            monkeypatch.setattr(agenda, "_is_due_soon", release_meanwhile)
+            for right, wrong in bugs:
+                monkeypatch.setattr(Agendas, "take_due", planted(Agendas, "take_due", right, wrong))
+            await asyncio.sleep(2 * TTL)
+            return [each.name for each in held if not each.remaining()]
+
+    lost = virtual.run(main)
+    (other,) = released
+    return [name for name in lost if name != other.grant.name]
+
+
+def test_a_release_disturbs_the_renewal_of_no_other_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every other lease stays in its agenda, and is renewed."""
+    assert lost_beside_a_release(monkeypatch) == []
+
+
+def test_a_renewer_that_takes_another_lease_than_it_looked_at_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted bug: it takes what is first by then, and never renews it."""
+    bug = (
+        "self._later.take(first[0])) is not None:\n                self._pick(request_id, batch)",
+        "self._later.take(NEVER)) is not None:\n                self._pick(first[1], batch)",
+    )
+    assert lost_beside_a_release(monkeypatch, bug)

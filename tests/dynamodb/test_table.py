@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from botocore.exceptions import CredentialRetrievalError, SSLError
+from botocore.loaders import JSONFileLoader
 from botocore.parsers import ResponseParserError
 
 import tenure
@@ -556,6 +557,28 @@ def test_a_first_use_imports_nothing(world: World) -> None:
         [sys.executable, "-c", script, world.url], capture_output=True, text=True, timeout=60, check=True
     )
     assert said.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("form", API_FORMS)
+def test_a_first_request_reads_no_file_of_botocore(form: str, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files are read when a client is made: on a busy machine that takes longer than one request may."""
+    read = list[str]()
+    load = JSONFileLoader.load_file
+
+    def note(self: JSONFileLoader, file_path: str) -> Any:  # noqa: ANN401 - of botocore
+        read.append(file_path)
+        return load(self, file_path)
+
+    async def scene(kit: Kit) -> None:
+        module.botocore_data.cache_clear()
+        client = client_at(kit, world.url)
+        assert read
+        read.clear()
+        await client.lock("a").acquire(timeout=LONG)  # the server may take longer for its first request, too
+        assert not read
+
+    monkeypatch.setattr(JSONFileLoader, "load_file", note)
+    play_form(form, world.url, scene)
 
 
 def test_a_call_after_the_end_connects_no_more(world: World) -> None:

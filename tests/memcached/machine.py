@@ -21,6 +21,7 @@ from tenure.contracts.messages import (
     RenewRequest,
     WithdrawRequest,
 )
+from tenure.contracts.store import renew_together
 from tenure.errors import StoreUnavailable
 from tenure.outcome import Outcome
 from tenure.runtimes.threads import drive
@@ -147,7 +148,9 @@ class MemcachedMachine(RuleBasedStateMachine):
         renewal = RenewRequest(
             story.request.name, story.request.request_id, story.token, round(ttl * SECOND), story.request
         )
-        replies = self._carry_out(story.client, self.stores[story.client].renew([renewal], sent + 9), fault, skip)
+        replies = self._carry_out(
+            story.client, renew_together(self.stores[story.client], [renewal], sent + 9), fault, skip
+        )
         if replies is None:
             return
         if replies[0] is None:

@@ -1,8 +1,10 @@
 """A bucket as a table: writes by number, repetitions, servers that are lost, and buckets that would lose locks."""
 
 import asyncio
+import gc
 import os
 import threading
+import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from tenure.stores.nats.options import deployment_of
 from tenure.stores.rows.contract import Row
 from tenure_testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play
+from tests.hazards.helpers import cancel_all, soon
 from tests.planting import module_with
 from tests.rows.forking import assert_a_forked_child_has_connections_of_its_own
 from tests.servers import NatsCluster, NatsServer, Proxy
@@ -287,6 +290,28 @@ def test_a_server_that_was_killed_keeps_what_was_held(form: str, nats_server: Na
     play(form, nats_server.url, scene)
 
 
+def test_a_silent_server_is_left_though_no_request_waits_for_long(nats_server: NatsServer) -> None:
+    """The default of `operation_timeout` is that of one attempt, which leaves no time to try the connection."""
+
+    async def main() -> None:
+        with Proxy(nats_server.address) as proxy:
+            host, port = proxy.address
+            bucket = Bucket(deployment_of(urlsplit(f"nats://{host}:{port}")))
+            try:
+                await bucket.read("lock.a", LONG)
+                before = bucket._present()
+                assert before is not None
+                proxy.blackhole()
+                with pytest.raises(tenure.StoreUnavailable):
+                    await bucket.read("lock.a", 0.1)
+                await soon(lambda: bucket._present() is not before, "that the connection is left", within=5)
+            finally:
+                proxy.heal()
+                await bucket.close()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("harm", ["kill", "pause"])
 def test_no_update_is_lost_when_the_leader_is(harm: str, nats_cluster: NatsCluster, tmp_path: Path) -> None:
     """Clients add under a lock, while the server that leads the stream is killed, or stands still."""
@@ -296,7 +321,7 @@ def test_no_update_is_lost_when_the_leader_is(harm: str, nats_cluster: NatsClust
 
     def work() -> None:
         try:
-            with tenure.Client(url, operation_timeout=60.0) as client:
+            with tenure.Client(url, operation_timeout=60.0, retry_for=60.0) as client:  # an election may take long
                 while not enough.is_set():
                     with client.lock("a", ttl=60, timeout=LONG * 3) as lease:
                         assert inside.acquire(blocking=False)
@@ -326,6 +351,57 @@ def test_no_update_is_lost_when_the_leader_is(harm: str, nats_cluster: NatsClust
     assert not failed
     assert not any(thread.is_alive() for thread in threads)
     assert tokens == sorted(set(tokens))
+
+
+def cancelled_at(turns: int, url: str, made: Any) -> None:  # noqa: ANN401 - a module, maybe with a bug
+    """Cancel all tasks of a loop but one that waits for a connection, after so many turns of the loop."""
+
+    async def main() -> None:
+        bucket = made.Bucket(deployment_of(urlsplit(url)))
+        call = asyncio.create_task(bucket.read("lock.a", LONG))
+        for _ in range(turns):
+            await asyncio.sleep(0.0001)
+        await cancel_all(call)
+        await asyncio.wait({call}, timeout=LONG)
+        assert call.done()
+        assert not call.cancelled()
+        assert isinstance(call.exception(), tenure.StoreUnavailable | None)
+        await bucket.close()
+
+    asyncio.run(main())
+
+
+def sockets_left(url: str, made: Any) -> int:  # noqa: ANN401 - a module, maybe with a bug
+    """Return how many sockets stay open, before the objects that hold them are collected."""
+    gc.collect()
+    gc.disable()
+    try:
+        before = {*Path("/proc/self/fd").iterdir()}
+        for turns in range(40):
+            cancelled_at(turns, url, made)
+        return len({*Path("/proc/self/fd").iterdir()} - before)
+    finally:
+        gc.enable()
+        gc.collect()
+
+
+def test_no_socket_is_left_of_a_connection_whose_tasks_others_cancelled(nats_server: NatsServer) -> None:
+    """At whatever moment they do."""
+    assert sockets_left(nats_server.url, module) == 0
+
+
+def test_a_planted_bug_that_cancels_who_waits_is_found(nats_server: NatsServer) -> None:
+    """With the task that connects."""
+    with pytest.raises(AssertionError):
+        sockets_left(nats_server.url, module_with(module, ("if opening.cancelled():", "if False:")))
+
+
+def test_a_planted_bug_that_leaves_a_socket_is_found(nats_server: NatsServer) -> None:
+    """The task that closes a connection is cancelled before it begins."""
+    changed = module_with(module, ("        closing.add_done_callback(lambda _: close_socket(connection))", ""))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        assert sockets_left(nats_server.url, changed) > 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -25,7 +25,7 @@ from tenure.contracts.messages import (
     WithdrawRequest,
 )
 from tenure.contracts.runtime import Datagrams
-from tenure.contracts.store import Store
+from tenure.contracts.store import Store, renew_together
 from tenure.runtimes.threads import ThreadsRuntime, complete
 from tenure.stores.memory import MemoryStore, MemoryTable
 from tenure.stores.sqlite.store import SqliteStore
@@ -381,7 +381,7 @@ class StoreMachine(RuleBasedStateMachine):
         expected = [replace(each) for each in renewals]
 
         async def renew(store: Store, until: float) -> list[tuple[RenewReply, bool]]:
-            replies = await store.renew(renewals, until)
+            replies = await renew_together(store, renewals, until)
             return [(reply, each.contended) for reply, each in zip(replies, renewals, strict=True)]
 
         self.check(

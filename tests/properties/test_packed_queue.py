@@ -113,7 +113,7 @@ def test_waiters_in_a_text_are_the_same_queue() -> None:
 BUGS = (
     ("lines.find('\"', start) == at", "True"),
     ("if start < end else len(self)", "if True else 0"),
-    ("if request_id not in self._seen:", "if True:"),
+    ("self._seen[waiter[2]][0] if waiter[2] in self._seen else _load_waiter", "_load_waiter"),
     ("self._seen.pop(request_id, None)", "pass"),
     (".removesuffix(_BETWEEN)", ""),
     ("            self.order = []\n", "            pass\n"),

@@ -69,6 +69,21 @@ def test_a_marker_is_mended_by_the_first_request_after_a_clock_stepped_back() ->
     machine.teardown()
 
 
+@pytest.mark.parametrize("machine", MACHINES[2:], ids=IDS[2:])
+@pytest.mark.parametrize("keep", [0, 50_000])
+def test_a_waiter_that_was_offered_a_vote_and_did_not_ask_is_not_shown(machine: type[StoreMachine], keep: int) -> None:
+    """From the end of the offer, though no step has removed it yet."""
+    run = machine()
+    for _ in range(2):
+        run.ask_for_a_vote(base=0, client=0, proposal=0, span=1, ttl=1000, wait=True)
+    run.time_goes_by(by=999)
+    run.holders_are_too_quick(client=0, keep=keep)
+    for _ in range(3):
+        run.look(client=0)
+        run.time_goes_by(by=100_000)
+    run.teardown()
+
+
 def _has_to_fail(machine: type[StoreMachine], bug: str) -> None:
     with pytest.raises(AssertionError):
         hunt(machine, 10_000, 40, bug)

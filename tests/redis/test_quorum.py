@@ -14,9 +14,11 @@ import pytest
 from tenure import Client, LockTimeout, Outcome, StoreError, StoreUnavailable, UsageError
 from tenure.contracts.store import StoreSource
 from tenure.runtimes.clocks import steady
+from tenure.runtimes.threads import ThreadsRuntime, drive
 from tenure.stores.urls import store_source
 from tenure.transport.pool import SURELY_OPEN
 from tenure_testing.conformance.kit import Kit
+from tests import virtual
 from tests.faults.scenes import API_FORMS, client_at, play
 from tests.servers import Proxy, RedisServer, five_nodes, wait_until
 
@@ -51,7 +53,7 @@ def test_tokens_increase_from_lease_to_lease(servers: list[RedisServer]) -> None
     """Also when the counters of the nodes are far apart, so that they have to be asked a second time."""
     for number, server in enumerate(servers):
         with Client(server.url) as alone:
-            alone.session().highest = alone.session().runtime.wall() + 1_000_000 * number
+            alone.session().highest_token = alone.session().runtime.wall() + 1_000_000 * number
             alone.lock("name", ttl=TTL).acquire().release()
     with Client(store=source(servers)) as client:
         tokens: list[int] = []
@@ -261,3 +263,27 @@ def test_a_login_that_is_refused_is_told_at_once(tmp_path: Path) -> None:
         assert time.monotonic() < began + TEST_TIMEOUT
         assert "wr0ng" not in str(refused.value)
         assert "wr0ng" not in repr(client)
+
+
+def test_a_request_that_is_late_by_itself_excludes_no_node() -> None:
+    """A process that stands still after it has looked at the clock knows nothing of the nodes."""
+    with virtual.stopped_clock() as clock:
+        store: Any = store_source("redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3").make(ThreadsRuntime())
+        (node, *_) = store._nodes
+        node.ailment = ""
+
+        async def stand_still(name: str, until: float) -> object:
+            clock.advance(1.0)
+            return await node.store.inspect(name, until)
+
+        async def fail(_name: str, _until: float) -> object:
+            raise StoreUnavailable("it is gone")
+
+        for late in (0.0, 0.5):
+            with pytest.raises(StoreUnavailable, match="timed out before it was sent"):
+                drive(node.attempt(stand_still, "name", clock.time + late))
+            assert not node.ailment
+        with pytest.raises(StoreUnavailable, match="it is gone"):
+            drive(node.attempt(fail, "name", clock.time + 1.0))
+        assert node.ailment
+        drive(store.close())

@@ -28,7 +28,7 @@ from tenure.contracts.messages import (
     NotGranted,
     Notification,
     ReleaseRequest,
-    RenewReply,
+    RenewReplies,
     RenewRequest,
     Reply,
     WithdrawRequest,
@@ -79,7 +79,7 @@ class Node(MemoryStore):
         self._refuse(withdraw.name)
         return await super().withdraw(withdraw, until)
 
-    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
+    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> RenewReplies:
         """Renew."""
         self._refuse()
         return await super().renew(renewals, until)

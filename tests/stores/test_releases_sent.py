@@ -17,13 +17,11 @@ from tenure.stores.etcd.http import HttpConversation
 from tenure.stores.ordered.releasing import Releaser
 from tenure.stores.postgresql.connection import PgConnection
 from tenure.stores.postgresql.database import PgDatabase
-from tenure.stores.postgresql.link import PgLink
 from tenure.stores.redis.links.sockets import RedisConnection
 from tenure.stores.sql.store import SqlStore
 from tenure.transport import pool
 from tenure.transport.aio import LoopLine
 from tenure.transport.blocking import BlockingLine
-from tenure.transport.link import ServerLink
 from tenure.transport.pool import ConnectionPool
 from tenure_testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play
@@ -483,8 +481,8 @@ def test_a_connection_that_was_just_used_is_left_to_its_thread(place: Place, mon
 
 def test_a_renewer_that_takes_it_away_is_noticed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug."""
-    wrong = planted(ConnectionPool, "resting", "now - connection.used >= REST", "True")
-    monkeypatch.setattr(ConnectionPool, "resting", wrong)
+    wrong = planted(ConnectionPool, "take_owing", "now - connection.used >= REST", "True")
+    monkeypatch.setattr(ConnectionPool, "take_owing", wrong)
     with pytest.raises(AssertionError):
         left_to_its_thread(place, monkeypatch)
 
@@ -532,11 +530,11 @@ BUGS: dict[str, tuple[type, str, str, str, Any]] = {
         "",
         tells_of_a_loss,
     ),
-    "postgres: nobody reads what comes on idle connections": (
-        PgLink,
-        "collect_owed",
-        "not connection.owed",
-        "True",
+    "nobody reads what comes on idle connections": (
+        ConnectionPool,
+        "take_owing",
+        "and owed(connection)",
+        "and not owed(connection)",
         tells_of_a_loss,
     ),
     "etcd: a reply is taken for that to another request": (
@@ -566,13 +564,6 @@ BUGS: dict[str, tuple[type, str, str, str, Any]] = {
         "while owed := self.conversation.owed:",
         "while owed := self.conversation.owed.copy().clear():",
         is_repeated_at_once,
-    ),
-    "etcd: nobody reads what comes on idle connections": (
-        ServerLink,
-        "collect_owed",
-        "not line.conversation.owed",
-        "True",
-        tells_of_a_loss,
     ),
     "etcd: the lease counts as released though its entry was gone": (
         Releaser,

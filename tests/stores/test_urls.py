@@ -27,6 +27,22 @@ def test_a_url_with_one_slash_learns_what_stands_there(right: str) -> None:
         Client(right.replace("//", "/"))
 
 
+HOSTED = ["redis://{}", "redis+sentinel://good,{}/name", "redis+cluster://good,{}", "mysql://good,{}/name"] + [
+    f"{scheme}://good,{{}}:1" for scheme in ("etcd", "zookeeper", "nats", "memcached", "postgresql")
+]
+
+
+@pytest.mark.parametrize("host", ["a..b", ".a", "x" * 64])
+@pytest.mark.parametrize("url", HOSTED)
+def test_a_host_that_no_resolver_takes_is_refused(url: str, host: str) -> None:
+    """When the URL is read: the encoding of the name would raise UnicodeError at each try to connect."""
+    with pytest.raises(UsageError, match="a part that is empty or longer than 63 characters") as caught:
+        Client(url.format(host))
+    assert host not in str(caught.value)
+    for name in (f"a.{'x' * 63}.", "münchen.de", "[fe80::1%eth0]"):
+        Client(url.format(name)).close()
+
+
 def test_a_connection_or_a_session_of_sqlalchemy_is_no_store() -> None:
     """Its engine is one, and both are told where it is."""
     engine = create_engine("sqlite://")

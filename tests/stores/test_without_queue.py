@@ -19,7 +19,7 @@ RETRY = 10_000
 class PolledStore(MemoryStore):
     """A table without a queue."""
 
-    capabilities = Capabilities(min_ttl=0.05, queue=False, weights=False, local=True)
+    capabilities = Capabilities(min_ttl=0.05, queue=False, weights=False, runs_in_caller=True)
 
     def __init__(self, runtime: Runtime, table: MemoryTable, asked: Callable[[], object]) -> None:
         """Append every refusal to `asked`."""

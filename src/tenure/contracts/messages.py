@@ -4,12 +4,13 @@ Times are whole microseconds, except in views; instants are those of the store's
 its acquisition, so that a store recognises a request that is repeated after a lost reply, and gives the same reply.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from tenure.contracts.owner_metadata import read_metadata
-from tenure.errors import Vote
+from tenure.errors import StoreError, Vote
 from tenure.outcome import Outcome
 
 
@@ -305,3 +306,6 @@ class Page:
 
 RenewReply = Outcome | None
 """None: renewed or adjusted. An outcome: refused, and what became of the lease."""
+
+RenewReplies = Sequence[RenewReply | StoreError]
+"""The replies to a batch of renewals, in its order. An error is that of one lease: the others know nothing of it."""

@@ -9,11 +9,17 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
+from tenure.errors import StoreUnavailable
+
 T = TypeVar("T")
 
 
 class ShuttingDown(RuntimeError):
     """The interpreter shuts down, and starts no more threads."""
+
+
+class NoThreadLeft(StoreUnavailable, RuntimeError):
+    """The system refuses to start a thread, because it has too many. A moment later it may start one."""
 
 
 class Event(Protocol):
@@ -102,10 +108,17 @@ class Runtime(Protocol):
     async def sleep(self, seconds: float) -> None:
         """Wait for a number of seconds."""
 
-    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> SpawnedTask:
+    def spawn(
+        self, work: Callable[[], Coroutine[Any, Any, None]], name: str, *, or_here: bool = False, again: bool = False
+    ) -> SpawnedTask:
         """Run `work()` beside the caller. The spawner must see to its end.
 
-        Raises RuntimeError if no work can be started; ShuttingDown if that is because the interpreter shuts down.
+        If others cancel it, as a program that cancels all tasks of its loop does, `again` has `work()` run anew a
+        moment later, unless the loop is closed then. Until its owner has called `join`, it has not `ended` by that.
+
+        If no thread can be started, `or_here` runs the work in the calling thread, which must be able to wait for it.
+        Without it, raises NoThreadLeft; ShuttingDown if the interpreter shuts down; another RuntimeError if the event
+        loop is closed.
         """
         ...
 

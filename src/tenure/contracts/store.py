@@ -21,12 +21,14 @@ from tenure.contracts.messages import (
     Notification,
     Page,
     ReleaseRequest,
+    RenewReplies,
     RenewReply,
     RenewRequest,
     Reply,
     WithdrawRequest,
 )
 from tenure.contracts.runtime import Event, Runtime
+from tenure.errors import StoreError
 from tenure.outcome import Outcome
 
 
@@ -40,7 +42,7 @@ class Capabilities:
     """Whether the store keeps a FIFO queue, and a release hands the name over in the same step."""
     weights: bool
     """Whether the store knows capacities and weights other than 1."""
-    local: bool
+    runs_in_caller: bool
     """Whether the caller's own process carries out a request, so that no request is under way without its caller."""
     pushes_count: bool = True
     """Whether a pushed grant counts like a granted reply. If not, the client confirms it by a request first."""
@@ -48,7 +50,7 @@ class Capabilities:
     """The longest ttl that the store grants, in seconds."""
     span: int = 1024
     """The largest number of tokens that one grant can reserve."""
-    tells: bool = False
+    notifies_contention: bool = False
     """Whether the store notifies a holder when somebody waits, though it keeps no queue or has no channel."""
     multi_acquire: bool = False
     """Whether the store has `acquire_many`, which grants several names in one step."""
@@ -176,11 +178,12 @@ class Store(Protocol):
         """End a lease, and hand the name over in the same step."""
         ...
 
-    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
+    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> RenewReplies:
         """Renew a batch of leases; return the replies in the order of the batch.
 
-        A store that prolongs a lease by less than its `ttl` lowers the `ttl` of that renewal. A store with a `span`
-        larger than 1 sets `contended` of a renewal if somebody waits for the name.
+        What keeps one lease from being renewed must not keep the others: its error stands in its place. The leases
+        whose last renewal failed come last. A store that prolongs a lease by less than its `ttl` lowers the `ttl` of
+        that renewal. A store with a `span` larger than 1 sets `contended` of a renewal if somebody waits for the name.
         """
         ...
 
@@ -225,3 +228,13 @@ class Store(Protocol):
 
     def abandon(self) -> None:
         """In a forked child: drop what the child inherited, without sending anything."""
+
+
+async def renew_together(store: Store, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
+    """Renew leases, and return the replies. Raises StoreError if one of them could not be renewed: repeat all then."""
+    replies: list[RenewReply] = []
+    for reply in await store.renew(renewals, until):
+        if isinstance(reply, StoreError):
+            raise reply
+        replies.append(reply)
+    return replies

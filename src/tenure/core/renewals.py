@@ -1,8 +1,9 @@
 """The renewals of a renewer: they send the renew requests of the leases that are due, and act on the replies.
 
 A short-lived task sends them, not the renewer, so that a request that hangs cannot hide that a deadline has passed. If
-the store does not answer or fails, the renewal is repeated with a growing delay until the local deadline. If the store
-refuses a renewal, the lease is lost.
+no thread can be started for it, the renewer sends them: then a loss may be told late, but no lease is lost for that. If
+the store does not answer or fails, the renewal is repeated with a growing delay until the local deadline: that of the
+leases which it failed for, and of no other. If the store refuses a renewal, the lease is lost.
 """
 
 import logging
@@ -14,6 +15,7 @@ from tenure.contracts.runtime import Runtime, SpawnedTask
 from tenure.contracts.store import Store
 from tenure.core.agenda import SHORTEST_SLEEP, Agendas
 from tenure.core.lease import CoreLease, report_loss, why_refused
+from tenure.errors import StoreUnavailable
 from tenure.escaping import quoted
 
 if TYPE_CHECKING:
@@ -48,11 +50,11 @@ class Renewals:
         self.running = False
 
     def start(self) -> None:
-        """Renew all leases that are due, in a task of its own."""
+        """Renew all leases that are due, in a task of its own if one can be started."""
         self.running = True
         try:
-            self._task = self._runtime.spawn(self._renew_due, "renewal")
-        except RuntimeError:  # the interpreter shuts down: it starts no more threads or tasks
+            self._task = self._runtime.spawn(self._renew_due, "renewal", or_here=True)
+        except RuntimeError:  # the event loop is closed: it starts no more tasks
             self.running = False
 
     async def join(self, until: float) -> None:
@@ -75,20 +77,35 @@ class Renewals:
         return batch
 
     async def _renew(self, batch: Sequence[CoreLease]) -> None:
+        batch = sorted(batch, key=lambda lease: lease.failures > 0)
         sent = self._runtime.now()
         renewals = [lease.background_renewal() for lease in batch]
         until = sent + self._request_timeout(min(renewal.ttl for renewal in renewals))
         if self._events is not None:
             self._events.renewing(batch, sent)
+        failed: dict[Exception, list[CoreLease]] = {}
         try:
-            replies = await self._store.renew(renewals, until)
-        except Exception as error:  # noqa: BLE001 - after any error of a store, the leases must be renewed again
-            self._failed([self._agendas.now_held(lease) for lease in batch], error)
-        else:
+            replies = await self._replies(renewals, until)
             for lease, renewal, reply in zip(batch, renewals, replies, strict=True):
-                self._answered(self._agendas.now_held(lease), sent, renewal, reply)
+                held = self._agendas.now_held(lease)
+                if isinstance(reply, Exception):
+                    failed.setdefault(reply, []).append(held)
+                else:
+                    self._answered(held, sent, renewal, reply)
+            for error, leases in failed.items():
+                self._failed(leases, error)
         finally:
             self._agendas.put_back(batch, self._runtime.now())
+
+    async def _replies(self, renewals: Sequence[RenewRequest], until: float) -> Sequence[RenewReply | Exception]:
+        """Return the store's replies and errors. What is refused as a whole may be so for one lease: it is halved."""
+        try:
+            return await self._store.renew(renewals, until)
+        except Exception as error:  # noqa: BLE001 - after any error of a store, the leases must be renewed again
+            half = len(renewals) // 2
+            if half == 0 or isinstance(error, StoreUnavailable):
+                return [error] * len(renewals)
+            return [*await self._replies(renewals[:half], until), *await self._replies(renewals[half:], until)]
 
     def _answered(self, lease: CoreLease, sent: float, renewal: RenewRequest, reply: RenewReply) -> None:
         if reply is None:

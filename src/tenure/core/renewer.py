@@ -49,7 +49,7 @@ class Renewer:
         self.discard_released = agendas.discard
         """Stops renewing a lease. It is called in each release, with the mutex of the lease held."""
         self.collect: Callable[[float], float] | None = None
-        """Takes the replies to releases that were sent, and returns when to look again."""
+        """Goes on with releases of which no caller waits for the end, and returns when to look again."""
         self._chores: deque[Callable[[], None]] = deque()
         """Work that the garbage collector has left to the renewer task."""
         self._looks_at = NEVER
@@ -169,7 +169,7 @@ class Renewer:
             with self._mutex:
                 if (self._task is None or self._task.ended()) and not self._stopping:  # no other thread was faster
                     with suppress(ShuttingDown):  # the lease lasts for its ttl, and who looks at it finds its end
-                        self._task = self._runtime.spawn(self._run, "renewer")
+                        self._task = self._runtime.spawn(self._run, "renewer", again=True)
         self._signal.set()
 
     async def _run(self) -> None:
@@ -213,7 +213,7 @@ class Renewer:
             return
         if lease.lingers_until <= now and lease.local_queue is not None:
             lease.local_queue.on_linger_end(lease)
-        self._agendas.lingered(lease, now)
+        self._agendas.place_lingered(lease, now)
 
     def give_up(self, leases: Sequence[CoreLease], where: str | None) -> None:
         """Leave leases without a holder to their ttl, and log that. Until then the end of the client releases them."""

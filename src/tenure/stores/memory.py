@@ -163,7 +163,7 @@ class MemoryStore(TabledStore):
         min_ttl=0.05,
         queue=True,
         weights=True,
-        local=True,
+        runs_in_caller=True,
         multi_acquire=True,
         barging=True,
         cells=True,

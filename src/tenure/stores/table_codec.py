@@ -11,6 +11,7 @@ from typing import Any
 
 from tenure.contracts import forms
 from tenure.contracts.messages import AcquireRequest, Notification, NotificationKind
+from tenure.errors import StoreError
 from tenure.table.state import Holder, NameState, Queue, Waiter
 
 _quote = json.encoder.encode_basestring
@@ -79,23 +80,31 @@ def load_queue(name: str, text: str) -> Queue:
 
 
 def load(name: str, counter: int, text: str, idle_after: int = NEVER) -> NameState:
-    """Decode the state of a name. Raises StoreError if it begins with the mark of a later form.
+    """Decode the state of a name. Raises StoreError if it begins with the mark of a later form, or is none of Tenure's.
 
     `idle_after` is what it says of itself, or later.
     """
-    before, packed, after = text.partition(_BEGIN)
-    lines, _, after = after.rpartition(_END)
     try:
+        before, packed, after = text.partition(_BEGIN)
+        lines, _, after = after.rpartition(_END)
         capacity, holders, queue, *rest = _decode(f"{before}[]{after}" if packed else text)
-    except ValueError:
-        forms.check(text, f"the state of {name!r}")
-        raise
-    return NameState(
-        counter,
-        capacity,
-        [Holder(*row) for row in holders],
-        PackedQueue(name, lines, idle_after) if packed else Queue(_load_waiter(name, *waiter) for waiter in queue),
-        *rest,
+        return NameState(
+            counter,
+            capacity,
+            [Holder(*row) for row in holders],
+            PackedQueue(name, lines, idle_after) if packed else Queue(_load_waiter(name, *waiter) for waiter in queue),
+            *rest,
+        )
+    except (ValueError, TypeError) as error:
+        forms.check(str(text), f"the state of {name!r}")
+        raise foreign(name) from error
+
+
+def foreign(name: str) -> StoreError:
+    """Return the error of a row that Tenure has not written, or not so."""
+    return StoreError(
+        f"the row of {name!r} is none of Tenure's: something else has written it, or changed it. Stop the programs "
+        "that use the name, and remove the row."
     )
 
 
@@ -144,7 +153,12 @@ class PackedQueue(Queue):
     __slots__ = ("_idle_after", "_lines", "_name", "_seen")
 
     def __init__(self, name: str, lines: str, idle_after: int) -> None:
-        """Keep lines as `dump` makes them; at least one. No waiter counts as alive after `idle_after`."""
+        """Keep lines as `dump` makes them; at least one. No waiter counts as alive after `idle_after`.
+
+        Whoever looks at a line that nobody of Tenure has written gets StoreError.
+        """
+        if not lines:
+            raise ValueError("a packed queue has no line")
         self.order = [(0, "")]
         self._idle_after = idle_after
         self._name = name
@@ -180,8 +194,8 @@ class PackedQueue(Queue):
         """The request id of the first waiter."""
         if not self._lines:
             return super().head
-        start = self._lines.index('"') + 1
-        return self._lines[start : self._lines.index('"', start)]
+        _, _, rest = self._lines.partition('"')
+        return rest.partition('"')[0]
 
     @property
     def lightest(self) -> int:
@@ -217,7 +231,7 @@ class PackedQueue(Queue):
             if start == end:
                 return None
             line = self._lines[start:end]
-            self._seen[request_id] = _load_waiter(self._name, *_decode(line)), line
+            self._seen[request_id] = self._load(line)[0], line
         return self._seen[request_id][0]
 
     def place(self, request_id: str) -> int:
@@ -271,12 +285,19 @@ class PackedQueue(Queue):
     def _unpack(self) -> None:
         """Decode all waiters."""
         if self._lines:
-            waiters = [
-                self._seen[waiter[2]][0] if waiter[2] in self._seen else _load_waiter(self._name, *waiter)
-                for waiter in _decode(f"[{self._lines}]")
-            ]
+            waiters = self._load(self._lines)
             self._lines, self._seen = "", {}
             super().__init__(waiters)
+
+    def _load(self, lines: str) -> list[Waiter]:
+        """Decode lines, but no waiter twice."""
+        try:
+            return [
+                self._seen[waiter[2]][0] if waiter[2] in self._seen else _load_waiter(self._name, *waiter)
+                for waiter in _decode(f"[{lines}]")
+            ]
+        except (ValueError, TypeError, LookupError) as error:
+            raise foreign(self._name) from error
 
 
 def dump_notification(notification: Notification) -> bytes:

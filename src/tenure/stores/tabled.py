@@ -17,6 +17,7 @@ from tenure.contracts.messages import (
     NameView,
     NotGranted,
     ReleaseRequest,
+    RenewReplies,
     RenewReply,
     RenewRequest,
     Reply,
@@ -125,7 +126,7 @@ class TabledStore(ABC):
         """Release the lease, and grant the name to the next waiter in the same step."""
         return await self.step(release.name, methodcaller("release", release), until)
 
-    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
+    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> RenewReplies:
         """Renew a batch of leases in one atomic step."""
         names = [each.name for each in renewals]
         return await self.steps(names, lambda steps: [steps.on(each.name).renew(each) for each in renewals], until)

@@ -12,6 +12,7 @@ import os
 import threading
 import time
 import uuid
+from functools import cache
 from typing import Any
 
 import botocore.session
@@ -83,6 +84,23 @@ HINTS = {
     "UnrecognizedClientException": "check the access key, and whether it is of an account that has this region",
 }
 """What to do after an error."""
+
+
+@cache
+def botocore_data(profile: str | None) -> Any:  # noqa: ANN401 - of botocore
+    """Return a loader of botocore that has read all files of which a client is made: megabytes of JSON.
+
+    It makes such a client, which has neither looked for credentials nor for its region, so nothing is connected.
+    """
+    session = botocore.session.Session(profile=profile)
+    session.create_client(
+        "dynamodb",
+        region_name="us-east-1",
+        aws_access_key_id="-",
+        aws_secret_access_key="-",  # noqa: S106 - given, so that none are looked for
+        config=Config(defaults_mode="legacy"),  # another mode may ask the machine for its region
+    ).close()
+    return session.get_component("data_loader")
 
 
 class _RefusedError(Exception):
@@ -248,6 +266,7 @@ class DynamoTable:
     def _make(self) -> Any:  # noqa: ANN401
         where = self._deployment
         session = botocore.session.Session(profile=where.profile)
+        session.register_component("data_loader", botocore_data(where.profile))
         region = where.region or session.get_config_variable("region") or os.environ.get("AWS_REGION")
         config = Config(
             connect_timeout=ATTEMPT,

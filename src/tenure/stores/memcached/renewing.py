@@ -4,15 +4,18 @@ Each renewal stores the item anew, so that its CAS value changes: another client
 take a name that was renewed since.
 """
 
-import logging
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tenure.contracts.deadlines import micros, seconds
-from tenure.contracts.messages import AdjustRequest, Notification, NotificationKind, RenewReply, RenewRequest
-from tenure.contracts.runtime import Runtime
-from tenure.errors import StoreUnavailable
+from tenure.contracts.messages import (
+    AdjustRequest,
+    Notification,
+    NotificationKind,
+    RenewReplies,
+    RenewReply,
+    RenewRequest,
+)
 from tenure.escaping import quoted
 from tenure.outcome import Outcome
 from tenure.stores.memcached.errors import OutOfMemory
@@ -22,10 +25,8 @@ from tenure.stores.memcached.items import (
     NOTHING,
     ROUNDS,
     HeldItem,
-    Items,
     ItemVersion,
     ItemWork,
-    KnownItems,
     SeenItem,
     is_held_by,
     outcome_of,
@@ -41,55 +42,22 @@ from tenure.stores.memcached.records import (
     seconds_of_delay,
     whole_seconds,
 )
+from tenure.stores.renewing import renew_apart
 from tenure.transport.link import ServerAddress
-
-log = logging.getLogger("tenure")
 
 
 class MemcachedRenewals(ItemWork):
     """Renews and adjusts the leases of one client."""
 
-    def __init__(
-        self, runtime: Runtime, items: Items, known: KnownItems, deliver: Callable[[Notification], None]
-    ) -> None:
-        super().__init__(runtime, items, known, deliver)
-        self._failed: set[ServerAddress] = set()
-        """The servers that did not answer the last renewal: they are asked last."""
-
-    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
-        """Renew a batch of leases, with one request to each server.
-
-        A server that does not answer takes no time from the others: the leases at it are renewed for nothing, so that
-        the client tries again. Raises StoreUnavailable if no server has answered.
-        """
-        groups = self._by_server(renewals)
-        replies: dict[str, RenewReply] = {}
-        failures: list[StoreUnavailable] = []
-        for place, address in enumerate(sorted(groups, key=self._failed.__contains__)):
-            share = (until - self._now()) / (len(groups) - place)
-            try:
-                replies |= await self._renew_at(address, groups[address], self._now() + share)
-                self._failed.discard(address)
-            except StoreUnavailable as error:
-                self._failed.add(address)
-                failures.append(error)
-                for renewal in groups[address]:
-                    renewal.ttl = 0
-        if len(failures) == len(groups):
-            raise failures[0]
-        for failure in failures:
-            log.warning("some leases are at risk: a renewal failed (%s)", quoted(failure))
-        return [replies.get(each.request_id) for each in renewals]
-
-    def _by_server(self, renewals: Sequence[RenewRequest]) -> dict[ServerAddress, list[RenewRequest]]:
-        groups: dict[ServerAddress, list[RenewRequest]] = defaultdict(list)
-        for each in renewals:
-            groups[self._items.place(each.name).address].append(each)
-        return groups
+    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> RenewReplies:
+        """Renew a batch of leases, with one request to each server."""
+        return await renew_apart(
+            renewals, lambda each: self._items.place(each.name).address, self._renew_at, self._now, until
+        )
 
     async def _renew_at(
         self, address: ServerAddress, renewals: Sequence[RenewRequest], until: float
-    ) -> dict[str, RenewReply]:
+    ) -> list[RenewReply]:
         """Renew leases at one server: those whose items are known together, the others one by one."""
         now = self._now()
         known = [(each, held) for each in renewals if (held := self._known_item(each, now)) is not None]
@@ -97,10 +65,7 @@ class MemcachedRenewals(ItemWork):
         renewed: set[str] = set()
         if together:
             renewed = await self._renew_together(address, together, now, until)
-        replies: dict[str, RenewReply] = {}
-        for each in renewals:
-            replies[each.request_id] = None if each.request_id in renewed else await self._renew_one(each, until)
-        return replies
+        return [None if each.request_id in renewed else await self._renew_one(each, until) for each in renewals]
 
     def _known_item(self, renewal: RenewRequest, now: float) -> HeldItem | None:
         held = self._known.held.get(renewal.request_id)

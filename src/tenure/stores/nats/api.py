@@ -1,11 +1,9 @@
 """Requests to JetStream, its answers and their errors, and which buckets lose locks."""
 
-import asyncio
 import json
-from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from nats.aio.client import Client as Connection
 from nats.aio.msg import Msg
@@ -13,9 +11,12 @@ from nats.errors import Error as NatsError
 
 from tenure.errors import StoreError
 from tenure.escaping import shown
+from tenure.runtimes.aio import in_own_task
+
+if TYPE_CHECKING:
+    import asyncio
 
 Api = dict[str, Any]
-T = TypeVar("T")
 
 NO_STREAM, NO_MESSAGE, NAME_IN_USE, NOT_ENABLED, NOT_ENABLED_FOR_ACCOUNT = 10059, 10037, 10058, 10076, 10039
 WRONG_LAST = {10071, 10164}
@@ -34,6 +35,25 @@ class ApiError(StoreError):
     def __init__(self, error: Api) -> None:
         super().__init__(f"NATS refused a request: {shown(str(error.get('description')))}.")
         self.code, self.kind = error.get("code"), error.get("err_code")
+
+
+def config_of(stream: str, subjects: str, replicas: int) -> Api:
+    """Return the configuration of a bucket that loses no locks."""
+    return {
+        "name": stream,
+        "description": "locks of Tenure",
+        "subjects": [f"{subjects}>"],
+        "max_msgs_per_subject": 1,
+        "max_msgs": -1,
+        "max_bytes": -1,
+        "max_age": 0,
+        "discard": "new",
+        "storage": "file",
+        "num_replicas": replicas,
+        "deny_delete": True,
+        "allow_rollup_hdrs": True,
+        "allow_direct": True,
+    }
 
 
 def flaw_of(config: Api) -> str:
@@ -89,33 +109,34 @@ class Sent:
     """How often it was sent."""
 
 
-async def ended(work: Coroutine[Any, Any, T], timeout: float) -> T:
-    """Await a call of nats-py as a task, which is cancelled when the time is over, or this is cancelled.
+def is_over(connection: Connection) -> bool:
+    """Return whether a connection is closed, or was made useless by others who cancelled its tasks.
 
-    nats-py awaits with `asyncio.wait_for`, which before Python 3.12 may swallow a cancellation.
+    nats-py does not notice the latter, and waits for answers that nobody takes any more.
     """
-    task = asyncio.get_running_loop().create_task(work)
-    try:
-        await asyncio.wait({task}, timeout=timeout)
-    finally:
-        if not task.done():
-            task.cancel()
-        task.add_done_callback(_retrieve)
-    if not task.done() or task.cancelled():
-        raise TimeoutError
-    return task.result()
-
-
-def _retrieve(task: "asyncio.Task[Any]") -> None:
-    """Take the error of a task, so that asyncio does not report it."""
-    if not task.cancelled():
-        task.exception()
+    tasks: list[asyncio.Task[Any] | None] = [
+        connection._reading_task,  # noqa: SLF001  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]
+        connection._flusher_task,  # noqa: SLF001  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]
+        connection._ping_interval_task,  # noqa: SLF001  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]
+        *(
+            each._wait_for_msgs_task  # noqa: SLF001  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]
+            for each in list(connection._subs.values())  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        ),
+    ]
+    return connection.is_closed or any(each is not None and each.done() for each in tasks)
 
 
 async def close(connection: Connection) -> None:
     """Close a connection within a second, also its socket, which nats-py leaves open when a close fails."""
-    with suppress(NatsError, OSError):
-        await ended(connection.close(), 1.0)
+    try:
+        with suppress(NatsError, OSError):
+            await in_own_task(connection.close(), 1.0)
+    finally:
+        close_socket(connection)
+
+
+def close_socket(connection: Connection) -> None:
+    """Close the socket of a connection at once."""
     transport = connection._transport  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     if transport is not None:
         transport.close()  # type: ignore[no-untyped-call]

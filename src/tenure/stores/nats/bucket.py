@@ -13,7 +13,7 @@ import logging
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -23,6 +23,7 @@ from nats.errors import Error as NatsError
 
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from tenure.escaping import quoted
+from tenure.runtimes.aio import CANCELLED, LoopTask, in_own_task
 from tenure.stores.nats.api import (
     NAME_IN_USE,
     NO_MESSAGE,
@@ -37,8 +38,10 @@ from tenure.stores.nats.api import (
     TlsConnection,
     answer,
     close,
-    ended,
+    close_socket,
+    config_of,
     flaw_of,
+    is_over,
 )
 from tenure.stores.nats.options import NatsDeployment
 from tenure.stores.rows.access import REMEMBERED
@@ -70,14 +73,16 @@ class Bucket:
         self._stream = f"KV_{deployment.bucket}"
         self._subjects = f"$KV.{deployment.bucket}."
         self._opening: asyncio.Task[Connection] | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: LoopTask | None = None
         self._problem: Exception | None = None
         self._newest: OrderedDict[str, int] = OrderedDict()
         """The last version of each row that this client has seen."""
         self._created = ""
         """When the bucket was made, as the server says: in a bucket that was made anew the numbers begin again."""
         self._ending: set[asyncio.Task[None]] = set()
-        """The connections that are being closed."""
+        """The tasks that close a connection, or try whether it must be closed."""
+        self._trying: asyncio.Task[None] | None = None
+        """The last task that tried whether the server still answers on the connection."""
 
     async def read(self, key: str, timeout: float) -> Row:
         """Return a row; `Row()` if there is none."""
@@ -153,16 +158,17 @@ class Bucket:
 
     def watch(self, changed: Callable[[str, Row], None]) -> None:
         """Call `changed` with each row that is written from now on; with an empty key if some may have been missed."""
-        self._watching = asyncio.get_running_loop().create_task(self._watch(changed))
+        loop = asyncio.get_running_loop()
+        self._watching = LoopTask(loop, lambda: loop.create_task(self._watch(changed)), again=True)
 
     async def close(self) -> None:
         """Disconnect."""
         watching, self._watching = self._watching, None
         if watching is not None:
             watching.cancel()
-            await asyncio.wait({watching})
+            await watching.join(None)
         await self._drop()
-        if self._ending:
+        while self._ending:
             await asyncio.wait(self._ending)  # each ends within a second
 
     # -- the connection ------------------------------------------------------------------------------------
@@ -170,7 +176,7 @@ class Bucket:
     async def _connected(self, timeout: float) -> Connection:
         """Return the connection; make it if there is none. All callers wait for the same one, each for its own time."""
         present = self._present()
-        if present is not None and present.is_closed:
+        if present is not None and is_over(present):
             self._leave(present)
         opening = self._opening
         if opening is None or (opening.done() and present is None):
@@ -178,6 +184,8 @@ class Bucket:
         await asyncio.wait({opening}, timeout=timeout)
         if not opening.done():
             raise StoreUnavailable(self._says("it is not connected yet"))
+        if opening.cancelled():  # by others, or by a close
+            raise StoreUnavailable(self._says(CANCELLED))
         return opening.result()
 
     def _present(self) -> Connection | None:
@@ -194,6 +202,8 @@ class Bucket:
             async with asyncio.timeout(OPENING):
                 connection = await self._connect()
                 await self._find_bucket(connection)
+        except GeneratorExit:  # the coroutine is being closed, and may await nothing more
+            raise
         except BaseException as error:
             if connection is not None:
                 await close(connection)
@@ -224,8 +234,10 @@ class Bucket:
                 **options,
             )
             try:
-                await ended(connecting, share)
+                await in_own_task(connecting, share)
                 return connection
+            except GeneratorExit:
+                raise
             except BaseException as error:
                 await close(connection)
                 if not addresses or not isinstance(error, NatsError | OSError):
@@ -252,21 +264,7 @@ class Bucket:
 
     async def _make_bucket(self, connection: Connection) -> Api:
         clustered = bool(connection._server_info.get("cluster"))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        config = {
-            "name": self._stream,
-            "description": "locks of Tenure",
-            "subjects": [f"{self._subjects}>"],
-            "max_msgs_per_subject": 1,
-            "max_msgs": -1,
-            "max_bytes": -1,
-            "max_age": 0,
-            "discard": "new",
-            "storage": "file",
-            "num_replicas": self._deployment.replicas or (3 if clustered else 1),
-            "deny_delete": True,
-            "allow_rollup_hdrs": True,
-            "allow_direct": True,
-        }
+        config = config_of(self._stream, self._subjects, self._deployment.replicas or (3 if clustered else 1))
         try:
             return await self._call(f"STREAM.CREATE.{self._stream}", config, OPENING, connection)
         except ApiError as error:
@@ -311,17 +309,19 @@ class Bucket:
             request.times += 1
             try:
                 sent = connection.request(request.subject, request.payload, timeout=attempt, headers=request.headers)
-                return await ended(sent, attempt)
+                return await in_own_task(sent, attempt)
             except (NatsError, OSError):
                 if until - time.monotonic() <= 0:
+                    if only is None and (self._trying is None or self._trying.done()):
+                        self._trying = self._begin(self._try_connection(connection))  # for the next request
                     raise
             await self._try_connection(connection)
 
     async def _try_connection(self, connection: Connection) -> None:
         """Leave a server that answers nothing at all, for another may."""
-        if not connection.is_closed:
+        if not is_over(connection):
             with suppress(NatsError, OSError):
-                await ended(connection.flush(PONG), PONG)  # type: ignore[arg-type] # seconds
+                await in_own_task(connection.flush(PONG), PONG)  # type: ignore[arg-type] # seconds
                 return
         self._leave(connection)
         await asyncio.sleep(PONG / 10)
@@ -330,9 +330,13 @@ class Bucket:
         """Close a connection in the background; the next call makes another."""
         if self._present() is connection:
             self._opening = None
-        ending = asyncio.get_running_loop().create_task(close(connection))
-        self._ending.add(ending)
+        closing = self._begin(close(connection))
+        closing.add_done_callback(lambda _: close_socket(connection))  # others may cancel it before it begins
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        self._ending.add(ending := asyncio.get_running_loop().create_task(work))
         ending.add_done_callback(self._ending.discard)
+        return ending
 
     def _says(self, what: str) -> str:
         return f"{self._deployment.title()}: {what}."
@@ -373,7 +377,7 @@ class Bucket:
             await self._call(f"CONSUMER.CREATE.{self._stream}", body, OPENING, connection)
             changed("", Row())
             told = 0
-            while not connection.is_closed:
+            while not is_over(connection):
                 async with asyncio.timeout(3 * HEARTBEAT):
                     message = await messages.get()
                 if not message.reply.startswith("$JS.ACK."):  # a heartbeat

@@ -11,6 +11,7 @@ from tenure.contracts.runtime import Runtime, SpawnedTask
 from tenure.contracts.store import Store, StoreSource
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.stores.quorum.reasons import is_nobody_there
+from tenure.transport.errors import TooLate, too_late
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -86,7 +87,7 @@ class Node:
                 return
             self._at_work = True
         try:
-            self._task = self._runtime.spawn(self._open, f"node {self.title}")
+            self._task = self._runtime.spawn(self._open, f"node {self.title}", again=True)
         except RuntimeError:  # the interpreter exits
             self._at_work = False
 
@@ -178,18 +179,21 @@ class Node:
         Before it votes again it receives `leaves`. A refusal, or a timeout before the request is sent, does not exclude
         the node.
         """
-        if self._runtime.now() >= until:
+        try:
+            self._check_time(until)
+            return await operation(argument, until)
+        except TooLate:  # here or in the link, which looks at the clock again
             if leaves:
                 self.owe(*leaves)
-            raise StoreUnavailable(
-                f"the request to {self.title} timed out before it was sent; raise `timeout` or `operation_timeout`"
-            )
-        try:
-            return await operation(argument, until)
+            raise
         except StoreUnavailable as error:
             self._note(str(error))
             self.owe(*leaves)
             raise
+
+    def _check_time(self, until: float) -> None:
+        if self._runtime.now() >= until:
+            raise too_late(self.title)
 
     async def close(self, until: float) -> None:
         """Stop the background task and disconnect."""

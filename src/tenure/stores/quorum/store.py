@@ -43,6 +43,7 @@ from tenure.contracts.messages import (
     NotificationKind,
     Page,
     ReleaseRequest,
+    RenewReplies,
     RenewReply,
     RenewRequest,
     Reply,
@@ -50,7 +51,7 @@ from tenure.contracts.messages import (
     WithdrawRequest,
 )
 from tenure.contracts.runtime import Runtime
-from tenure.contracts.store import Capabilities, Examinable, Forgetful, Store, StoreSource
+from tenure.contracts.store import Capabilities, Examinable, Forgetful, Store, StoreSource, renew_together
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from tenure.outcome import Outcome
 from tenure.stores.quorum.examining import examine_nodes
@@ -180,8 +181,8 @@ class QuorumStore:
     async def _keep_again(self, request: AcquireRequest, votes: Votes, until: float) -> Granted | None:
         """Reply to a repeated request that has a lease: renew the lease, and grant if a majority still has it."""
         renewal = RenewRequest(request.name, request.request_id, votes.token, request.ttl)
-        kept = (await self.renew([renewal], until))[0] is None
-        return Granted(votes.token, request.ttl) if kept else None
+        (reply,) = await renew_together(self, [renewal], until)
+        return Granted(votes.token, request.ttl) if reply is None else None
 
     async def _agree(self, votes: Votes, granted: Sequence[Granted], until: float) -> int:
         """Return a token that a majority has issued to this attempt, or 0."""
@@ -347,10 +348,10 @@ class QuorumStore:
 
     # -- renew ---------------------------------------------------------------------------------------------
 
-    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
+    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> RenewReplies:
         """Renew leases on all nodes. A renewal is a vote too: a node that does not know a lease may vote for it now."""
         known = [(renewal, self._vote_registry.valid(renewal.request_id, renewal.token)) for renewal in renewals]
-        replies: Replies[list[RenewReply]] = [None] * len(self._nodes)
+        replies: Replies[RenewReplies] = [None] * len(self._nodes)
 
         def mine(number: int) -> list[RenewRequest]:
             return [
@@ -368,8 +369,7 @@ class QuorumStore:
         await self._node_set.send_to_all(
             works, replies, lambda: all(self._count(replies, place) >= self._quorum for place in range(len(known)))
         )
-        answered = sum(isinstance(reply, list) for reply in replies)
-        results: list[RenewReply] = []
+        results: list[RenewReply | StoreError] = []
         for place, (renewal, votes) in enumerate(known):
             kept = self._count(replies, place)
             if votes is not None and await self._vote_again(votes, renewal.ttl, replies, place, until):
@@ -379,21 +379,22 @@ class QuorumStore:
                     votes.ends_at = self._runtime.now() + seconds(renewal.ttl)
                 renewal.contended = any(each[place].contended for each in batches)
                 results.append(None)
-            elif votes is None or answered - kept > self._node_set.may_fail:
+            elif votes is None or len(_refusals(replies, place)) > self._node_set.may_fail:
                 if votes is not None:
                     self._vote_registry.lose(renewal.request_id, votes)
                 renewal.refused_because = f"only {kept} of {len(self._nodes)} nodes still know the lease"
-                results.append(Outcome.TAKEN_OVER if _some_taken(replies, place) else Outcome.EXPIRED)
+                taken = Outcome.TAKEN_OVER in _refusals(replies, place).values()
+                results.append(Outcome.TAKEN_OVER if taken else Outcome.EXPIRED)
             else:
-                raise self._node_set.refusal(replies) or self._node_set.unknown()
+                results.append(self._node_set.refusal(replies) or self._node_set.unknown())
         return results
 
-    def _count(self, replies: Sequence[list[RenewReply] | Exception | None], place: int) -> int:
+    def _count(self, replies: Replies[RenewReplies], place: int) -> int:
         """Return how many nodes renewed a lease."""
-        return sum(isinstance(reply, list) and reply[place] is None for reply in replies)
+        return sum(isinstance(reply, Sequence) and reply[place] is None for reply in replies)
 
     async def _vote_again(
-        self, votes: Votes, ttl: int, renewed: Replies[list[RenewReply]], place: int, until: float
+        self, votes: Votes, ttl: int, renewed: Replies[RenewReplies], place: int, until: float
     ) -> bool:
         """Request a vote from each node that replied and does not know the lease; return whether a majority has it.
 
@@ -403,9 +404,7 @@ class QuorumStore:
 
         The ttl is that of the renewal: the lease may have been extended, and its next renewal is due by that ttl.
         """
-        lacking = {
-            number for number, reply in enumerate(renewed) if isinstance(reply, list) and reply[place] is not None
-        }
+        lacking = set(_refusals(renewed, place))
         kept = self._count(renewed, place)
         if not lacking or kept + len(lacking) < self._quorum:
             return kept >= self._quorum
@@ -517,17 +516,19 @@ def capabilities_of(sources: Sequence[StoreSource]) -> Capabilities:
         min_ttl=max(source.capabilities.min_ttl for source in sources),
         queue=False,
         weights=False,
-        local=False,
+        runs_in_caller=False,
         pushes_count=False,
         max_ttl=min(source.capabilities.max_ttl for source in sources),
         span=SPAN,
-        tells=True,
+        notifies_contention=True,
         barging=True,
     )
 
 
-def _some_taken(replies: Sequence[list[RenewReply] | Exception | None], place: int) -> bool:
-    return any(isinstance(reply, list) and reply[place] is Outcome.TAKEN_OVER for reply in replies)
+def _refusals(replies: Replies[RenewReplies], place: int) -> dict[int, Outcome]:
+    """Return which nodes did not renew a lease, and why."""
+    said = ((number, reply[place]) for number, reply in enumerate(replies) if isinstance(reply, Sequence))
+    return {number: each for number, each in said if isinstance(each, Outcome)}
 
 
 def _enough() -> bool:

@@ -12,6 +12,7 @@ from tenure.doctor.rows import RULES, TableFacts
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from tenure.stores.rows.contract import AsyncRowTable, Row, RowTable, WatchedTable, safe_key
 from tenure.stores.rows.values import LOCK, LockRow, load_row, signs
+from tenure.transport.errors import too_late
 
 T = TypeVar("T")
 
@@ -52,17 +53,19 @@ class TableAccess:
         self._runtime = runtime
         self._on_lock = on_lock
         self._mutex = runtime.mutex()
+        self._opening = runtime.mutex()
         self._table: RowTable | AsyncRowTable | None = None
         self._seen: OrderedDict[str, SeenRow] = OrderedDict()
         self._proven = False
 
     def open(self, changed: Callable[[str, Row], None]) -> bool:
         """Make the table; return whether it tells of changes, of which it tells `changed`."""
-        if self._table is None:
-            self._table = self._make(self._runtime.form)
-            if isinstance(self._table, WatchedTable):
-                self._table.watch(changed)
-        return isinstance(self._table, WatchedTable)
+        with self._opening:  # an examination may come beside the opening of the client, in another thread
+            if self._table is None:
+                self._table = self._make(self._runtime.form)
+                if isinstance(self._table, WatchedTable):
+                    self._table.watch(changed)
+            return isinstance(self._table, WatchedTable)
 
     async def close(self) -> None:
         """Disconnect."""
@@ -82,7 +85,7 @@ class TableAccess:
         """Send a request; translate the errors of the table."""
         left = until - self._runtime.now()
         if left <= 0 or self._table is None:
-            raise StoreUnavailable(f"the request to {self._title} timed out before it was sent")
+            raise too_late(self._title)
         try:
             return await _result(send(self._table, left))
         except StoreError:

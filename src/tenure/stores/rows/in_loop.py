@@ -75,9 +75,16 @@ class InLoop:
             if self._closed:
                 raise StoreUnavailable("the client of this table is closed; make a new one")
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=_serve, args=(self._loop,), name="tenure-loop", daemon=True)
-                self._thread.start()
+                loop = asyncio.new_event_loop()
+                thread = threading.Thread(target=_serve, args=(loop,), name="tenure-loop", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # the next call tries again
+                    loop.close()
+                    raise StoreUnavailable(
+                        f"no thread could be started for the calls of this table ({error})"
+                    ) from error
+                self._loop, self._thread = loop, thread
             return self._loop
 
 

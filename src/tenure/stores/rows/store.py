@@ -16,8 +16,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field
 from functools import partial
+from itertools import count
 from operator import methodcaller
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tenure.contracts.cells import Cell
 from tenure.contracts.findings import Finding, Report, ignore_findings
@@ -32,6 +33,7 @@ from tenure.contracts.messages import (
     Page,
     Queued,
     ReleaseRequest,
+    RenewReplies,
     RenewReply,
     RenewRequest,
     Reply,
@@ -43,6 +45,7 @@ from tenure.doctor.rows import RULES
 from tenure.errors import StoreError
 from tenure.outcome import Outcome
 from tenure.stores import table_codec
+from tenure.stores.renewing import renew_apart
 from tenure.stores.rows.access import SeenRow, TableAccess
 from tenure.stores.rows.bounded import InThreads
 from tenure.stores.rows.contract import AsyncRowTable, Row, RowTable, first_key, safe_key
@@ -70,7 +73,7 @@ MOST_PAUSE = 1.0
 """The longest of these pauses, in seconds."""
 
 CAPABILITIES = Capabilities(
-    min_ttl=1.0, queue=True, weights=True, local=False, barging=True, cells=True, hands_over=True
+    min_ttl=1.0, queue=True, weights=True, runs_in_caller=False, barging=True, cells=True, hands_over=True
 )
 
 
@@ -271,18 +274,18 @@ class RowStore(TabledStore):
         """Refuse: a table writes one row at a time, so the store has no capability multi_acquire (ADR 25)."""
         raise NotImplementedError
 
-    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
-        """Renew leases, name by name, several at a time."""
-        replies: list[RenewReply] = []
-        for first in range(0, len(renewals), AT_ONCE):
-            batch = renewals[first : first + AT_ONCE]
-            works = [self._shared.take(each.name, methodcaller("renew", each), until) for each in batch]
-            results: list[RenewReply | Exception] = [None] * len(batch)
-            await self._runtime.race(works, results, len(batch), lambda: True)
-            if failed := next((each for each in results if isinstance(each, Exception)), None):
-                raise failed
-            replies += [each for each in results if not isinstance(each, Exception)]
-        return replies
+    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> RenewReplies:
+        """Renew leases, name by name; in an event loop several at a time."""
+        numbers, at_once = count(), AT_ONCE if self._runtime.goes_on else 1
+        return await renew_apart(
+            renewals, lambda _: next(numbers) // at_once, self._renew_batch, self._runtime.now, until
+        )
+
+    async def _renew_batch(self, _: int, renewals: Sequence[RenewRequest], until: float) -> list[Any]:
+        works = [self._shared.take(each.name, methodcaller("renew", each), until) for each in renewals]
+        results: list[RenewReply | Exception] = [None] * len(works)
+        await self._runtime.race(works, results, len(works), lambda: True)
+        return results
 
     async def _take(self, name: str, work: Callable[[Steps], T], until: float) -> T:
         """Take a step on a row, again until nobody else has written it meanwhile."""

@@ -42,7 +42,7 @@ def load_row(name: str, row: Row) -> LockRow:
         number, counter, _, name, pulses, news = json.loads(head)
         return LockRow(number, name, table_codec.load(name, counter, state), pulses, news)
     except (ValueError, TypeError) as error:
-        raise StoreError(f"the row of {name!r} is none of Tenure's: something else has written it") from error
+        raise table_codec.foreign(name) from error
 
 
 def cell_head(row: Row) -> tuple[int, int, bytes]:
