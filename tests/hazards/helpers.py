@@ -5,8 +5,11 @@ import dataclasses
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import Any, TypeVar
 
 from tenure.contracts.messages import (
@@ -18,6 +21,7 @@ from tenure.contracts.messages import (
     Notification,
     Page,
     ReleaseRequest,
+    RenewReplies,
     RenewReply,
     RenewRequest,
     Reply,
@@ -26,6 +30,7 @@ from tenure.contracts.messages import (
 from tenure.contracts.runtime import Runtime
 from tenure.contracts.store import Store, StoreSource
 from tenure.outcome import Outcome
+from tenure.runtimes.threads import ThreadsRuntime
 
 T = TypeVar("T")
 
@@ -42,7 +47,7 @@ class DisturbedStore:
     def __init__(self, store: Store, hook: Hook, *, local: bool) -> None:
         self._store = store
         self._hook = hook
-        self.capabilities = dataclasses.replace(store.capabilities, local=local)
+        self.capabilities = dataclasses.replace(store.capabilities, runs_in_caller=local)
 
     def identity(self) -> str:
         """Return the identity of the store."""
@@ -74,7 +79,7 @@ class DisturbedStore:
         """Release a lease."""
         return await self._around("release", self._store.release(release, until))
 
-    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
+    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> RenewReplies:
         """Renew leases."""
         return await self._around("renew", self._store.renew(renewals, until))
 
@@ -121,7 +126,7 @@ def disturbed(source: StoreSource, hook: Hook, *, local: bool = True) -> StoreSo
     def make(runtime: Runtime) -> Store:
         return DisturbedStore(source.make(runtime), hook, local=local)
 
-    return StoreSource(source.title, dataclasses.replace(source.capabilities, local=local), make)
+    return StoreSource(source.title, dataclasses.replace(source.capabilities, runs_in_caller=local), make)
 
 
 def eventually(condition: Callable[[], object], what: str, within: float = TEST_TIMEOUT) -> None:
@@ -138,6 +143,49 @@ async def soon(condition: Callable[[], object], what: str, within: float = TEST_
     while not condition():
         assert time.monotonic() < give_up_at, f"{what}: not within {within:g} s"
         await asyncio.sleep(0.002)
+
+
+async def cancel_all(*but: asyncio.Task[Any]) -> None:
+    """Cancel all other tasks of this loop, until there is none, and wait for their end."""
+    while tasks := asyncio.all_tasks() - {asyncio.current_task(), *but}:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+class ObservedMutex:
+    """A mutex that shows whether a thread waits for it."""
+
+    def __init__(self) -> None:
+        self.waited_for = threading.Event()
+        self._mutex = threading.RLock()
+
+    def __enter__(self) -> None:
+        if not self._mutex.acquire(blocking=False):
+            self.waited_for.set()
+            self._mutex.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._mutex.release()
+
+
+class ObservedRuntime(ThreadsRuntime):
+    """A runtime that shows whether a thread waits for one of its mutexes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._mutexes: list[ObservedMutex] = []
+
+    def mutex(self) -> AbstractContextManager[Any]:
+        """Make a mutex."""
+        self._mutexes.append(ObservedMutex())
+        return self._mutexes[-1]
+
+    def is_waited_for(self) -> bool:
+        """Return whether a thread has waited for a mutex."""
+        return any(each.waited_for.is_set() for each in self._mutexes)
 
 
 class Script:

@@ -6,9 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.etcd import EtcdServer
-from tests.servers.redis import RedisServer
-from tests.servers.zookeeper import ZooKeeperServer
+from tests.servers import (
+    Cluster,
+    EtcdServer,
+    MariaDbServer,
+    MemcachedServer,
+    NatsServer,
+    PostgresServer,
+    RedisServer,
+    SeaweedServer,
+    ZooKeeperServer,
+)
 
 USE = """
 import asyncio, sys
@@ -18,12 +26,13 @@ def guard(lease):
     try:
         lease.guard(object())
     except tenure.UsageError as error:
-        assert "connection" in str(error), error
+        assert "connection" in str(error) or "no fencing token" in str(error), error
 
 def make_all(client):
     client.lock("a name", reentrant=True)
     client.multilock(["a name"])
-    client.election("a name")
+    if client._source.capabilities.records:
+        client.election("a name")
     if client._source.capabilities.weights:
         client.semaphore("a name", 2)
         client.rwlock("a name")
@@ -81,6 +90,15 @@ class TestFirstUse:
         """It imports nothing, though it looks up a host."""
         assert imported_by_use(runtime, f"redis://localhost:{redis_server.port}") == ""
 
+    def test_of_a_folder(self, runtime: str, tmp_path: Path) -> None:
+        """It imports nothing."""
+        assert imported_by_use(runtime, f"file://{tmp_path}") == ""
+
+
+@pytest.mark.parametrize("runtime", ["threads", "asyncio"])
+class TestFirstUseOfAServer:
+    """As above, on stores that load a client of their own."""
+
     def test_of_an_etcd(self, runtime: str, etcd_server: EtcdServer) -> None:
         """It imports nothing."""
         assert imported_by_use(runtime, etcd_server.url) == ""
@@ -88,6 +106,41 @@ class TestFirstUse:
     def test_of_a_zookeeper(self, runtime: str, zookeeper_server: ZooKeeperServer) -> None:
         """It imports nothing."""
         assert imported_by_use(runtime, zookeeper_server.url) == ""
+
+    @pytest.mark.parametrize("mode", ["", "?mode=advisory"])
+    def test_of_a_postgresql(self, runtime: str, mode: str, postgres_server: PostgresServer) -> None:
+        """It imports nothing, in either mode."""
+        assert imported_by_use(runtime, postgres_server.url + mode) == ""
+
+    @pytest.mark.parametrize("mode", ["", "?mode=get_lock"])
+    def test_of_a_mysql(self, runtime: str, mode: str, mariadb_server: MariaDbServer) -> None:
+        """It imports nothing, in either mode."""
+        assert imported_by_use(runtime, mariadb_server.url + mode) == ""
+
+    def test_of_a_memcached(self, runtime: str, memcached_server: MemcachedServer) -> None:
+        """It imports nothing."""
+        assert imported_by_use(runtime, memcached_server.url) == ""
+
+    def test_of_a_nats(self, runtime: str, nats_server: NatsServer) -> None:
+        """It imports nothing."""
+        assert imported_by_use(runtime, nats_server.url) == ""
+
+    def test_of_a_quorum(self, runtime: str, redis_five: list[RedisServer]) -> None:
+        """It imports nothing."""
+        nodes = ",".join(f"127.0.0.1:{each.port}" for each in redis_five)
+        assert imported_by_use(runtime, f"redlock://{nodes}") == ""
+
+    def test_of_a_cluster(self, runtime: str, redis_cluster: Cluster) -> None:
+        """It imports nothing."""
+        assert imported_by_use(runtime, redis_cluster.url) == ""
+
+    def test_of_a_bucket(self, runtime: str, seaweed_server: SeaweedServer) -> None:
+        """It imports nothing."""
+        assert imported_by_use(runtime, seaweed_server.url) == ""
+
+    def test_of_a_dynamodb(self, runtime: str, dynamodb_url: str) -> None:
+        """It imports nothing."""
+        assert imported_by_use(runtime, dynamodb_url) == ""
 
 
 def test_asyncio_is_imported_only_where_it_is_used() -> None:

@@ -190,7 +190,7 @@ def test_any_other_operation_within_another_is_refused_at_once(call: str) -> Non
 
 def test_the_first_use_of_a_client_within_its_first_use_is_refused() -> None:
     """Else it would get a session that nobody closes."""
-    with world() as here, here.client._beginning, pytest.raises(UsageError, match="in the middle of another call"):
+    with world() as here, here.client._session_mutex, pytest.raises(UsageError, match="in the middle of another call"):
         here.client.lock("name").acquire()
 
 

@@ -135,7 +135,7 @@ def test_a_timeout_ends_soon_though_replies_are_lost(mute: set[str], error: type
     async def main() -> None:
         table = virtual.table()
         plain = memory_source(table)
-        capabilities = dataclasses.replace(plain.capabilities, local=False)
+        capabilities = dataclasses.replace(plain.capabilities, runs_in_caller=False)
         source = StoreSource("mute", capabilities, lambda runtime: Mute(plain.make(runtime), mute))
         async with AsyncClient(store=source, operation_timeout=1) as client, AsyncClient(store=plain) as other:
             holder = await other.lock("name").acquire() if error is LockTimeout else None

@@ -1,16 +1,25 @@
 """One of several callers makes what all of them need, and the others wait for it."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 import pytest
 
+from tenure import AsyncClient, StoreUnavailable
+from tenure.runtimes import aio
 from tenure.runtimes.aio import AsyncioRuntime
 from tenure.runtimes.single import SingleFlight
 from tenure.runtimes.threads import ThreadsRuntime, drive
+from tests import virtual
 from tests.etcd.scenes import Meanwhile
+from tests.hazards.helpers import cancel_all
 from tests.hazards.interrupting import sweep
+
+T = TypeVar("T")
 
 TEST_TIMEOUT = 30.0
 AT_ONCE = 0.01
@@ -103,6 +112,54 @@ def test_it_goes_on_when_the_caller_that_began_is_cancelled() -> None:
         assert await thing.flight.settle(thing.runtime.now())
 
     asyncio.run(main())
+
+
+def test_a_store_is_opened_by_the_next_caller() -> None:
+    """A program cancelled all tasks of its loop just before the one that opens the store began."""
+
+    async def main(*, caller_too: bool) -> None:
+        async with AsyncClient(store=virtual.source()) as client:
+            first = asyncio.create_task(client.lock("first").acquire(timeout=1))
+            await asyncio.sleep(0)
+            await cancel_all(*(() if caller_too else (first,)))
+            async with client.lock("next", timeout=1):
+                pass
+            await asyncio.wait({first})
+            assert first.cancelled() or not first.exception()
+
+    virtual.run(partial(main, caller_too=True))
+    virtual.run(partial(main, caller_too=False))
+
+
+def test_work_for_a_loop_that_is_closed_is_closed(recwarn: pytest.WarningsRecorder) -> None:
+    """Python would warn of a coroutine that nobody has awaited."""
+
+    async def runtime_here() -> AsyncioRuntime:
+        return AsyncioRuntime()
+
+    async def work() -> None:
+        raise AssertionError("it begins")
+
+    async def elsewhere() -> None:
+        with pytest.raises(RuntimeError, match="is closed"):
+            await runtime.finish(work())
+
+    runtime = asyncio.run(runtime_here())
+    asyncio.run(elsewhere())
+    gc.collect()
+    assert not list(recwarn)
+
+
+def as_it_is(work: T) -> T:
+    """Return work that has not begun."""
+    return work
+
+
+def test_a_planted_bug_that_waits_for_what_never_began_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a client would open its store no more."""
+    monkeypatch.setattr(aio, "_begun", as_it_is)
+    with pytest.raises(StoreUnavailable):
+        test_a_store_is_opened_by_the_next_caller()
 
 
 def test_a_caller_waits_no_longer_than_its_limit() -> None:

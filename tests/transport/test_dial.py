@@ -112,6 +112,15 @@ def test_a_host_without_addresses_is_told(host: Host) -> None:
         dial("host", 1, within(LONG))
 
 
+@pytest.mark.parametrize("name", ["a..b", "x" * 64])
+def test_a_host_that_no_resolver_takes_is_an_error_of_the_system(name: str) -> None:
+    """A server may tell such a name of another one: UnicodeError would be no error of a store."""
+    with pytest.raises(OSError, match="is not a name that can be looked up"):
+        dial(name, 1, within(LONG))
+    with pytest.raises(OSError, match="is not a name that can be looked up"):
+        asyncio.run(dial_in_loop(name, 1, LONG))
+
+
 def test_a_server_that_does_not_answer_tls_is_told_apart(host: Host) -> None:
     """The step that is never done is noted when it begins, and what it raises is HandshakeFailed."""
     host.addresses = [host.listen()]

@@ -92,7 +92,7 @@ class Agendas:
         """When each lease that is not due yet falls due or ends."""
         self._due = Agenda()
         """When each lease ends that is due and whose renewal has not begun."""
-        self._asked: Sequence[CoreLease] = ()
+        self._in_renewal: Sequence[CoreLease] = ()
         """The leases that are being renewed."""
 
     def discard(self, lease: CoreLease) -> None:
@@ -122,7 +122,7 @@ class Agendas:
         with self._mutex:
             self._place(lease.grant.request_id, now)
 
-    def lingered(self, lease: CoreLease, now: float) -> None:
+    def place_lingered(self, lease: CoreLease, now: float) -> None:
         """Put a lease into its agenda that has lingered long enough, or was just taken up or renewed."""
         with self._mutex:
             if self.leases.get(lease.grant.request_id) is lease and lease.lingers_until <= now:
@@ -140,8 +140,8 @@ class Agendas:
         soonest = NEVER if ends is None else ends[0]
         if falls_due is not None:
             soonest = min(soonest, max(falls_due[0], now + SHORTEST_SLEEP) if renewing else falls_due[0])
-        for asked in self._asked:
-            lease = self.leases.get(asked.grant.request_id)
+        for renewed in self._in_renewal:
+            lease = self.leases.get(renewed.grant.request_id)
             if lease is None or lease.dropped:
                 continue
             if lease.trusted():
@@ -161,18 +161,19 @@ class Agendas:
                 lease = self.leases.get(first[1])
                 if lease is not None and not _is_due_soon(lease, now):
                     break
-                self._later.take(NEVER)
-                self._pick(first[1], batch)
+                # Another thread may have released that lease since: then nothing is taken, and another is first.
+                if (request_id := self._later.take(first[0])) is not None:
+                    self._pick(request_id, batch)
             for lease in batch:
                 if lease.lingers_until < NEVER:  # the lease is released then, even if its renewal is still under way
                     self._later.put(lease.grant.request_id, lease.lingers_until)
-            self._asked = batch
+            self._in_renewal = batch
         return batch
 
     def put_back(self, batch: Sequence[CoreLease], now: float) -> None:
         """Put the leases of a batch, or their successors, into their agendas when their renewal has ended."""
         with self._mutex:
-            self._asked = ()
+            self._in_renewal = ()
             for lease in batch:
                 lease.renewing = self.now_held(lease).renewing = False
                 self._place(lease.grant.request_id, now)

@@ -83,7 +83,10 @@ class Attempt:
     _signal: "Event | None" = None
     """Wakes the waiter. Made when the waiter first has to wait."""
     _retry_at = NEVER
-    """When to send the request again: the earliest retry time in the last reply and in the notifications since."""
+    """When to send the request again, as the last reply says."""
+    _notified_at = NEVER
+    """The same, as the notifications since the last request say. Other threads set it, and the waiter only at a send:
+    if both wrote one instant, the waiter could replace an earlier one by a later."""
     _granted = 0
     """The highest token that the store has pushed since the last request."""
     _engaged = False
@@ -119,8 +122,8 @@ class Attempt:
         self.spec = spec
         self._until = until
         self._owned = owned
-        proposal = access.highest
-        if not access.local and (wall := runtime.wall()) > proposal:  # a local store reads the same clock itself
+        proposal = access.highest_token
+        if not access.runs_in_caller and (wall := runtime.wall()) > proposal:  # else the store reads this clock
             proposal = wall
         self._request = AcquireRequest(
             spec.name,
@@ -182,7 +185,7 @@ class Attempt:
             if notification.token > self._granted:
                 self._granted, self.contended = notification.token, notification.contended
         else:
-            self._retry_at = min(self._retry_at, self._runtime.now() + seconds(notification.after))
+            self._notified_at = min(self._notified_at, self._runtime.now() + seconds(notification.after))
         if self._signal is not None:  # a waiter that makes it after this line looks once more before it waits
             self._signal.set()
 
@@ -192,7 +195,7 @@ class Attempt:
 
     def dismiss(self) -> None:
         """Wake the waiter, so that it sees that the client is closed or the wait is stopped."""
-        self._retry_at = 0.0
+        self._notified_at = 0.0
         if self._signal is not None:
             self._signal.set()
 
@@ -219,7 +222,7 @@ class Attempt:
     async def _send_again(self) -> Reply:
         """Send the request, which may have been sent before."""
         self._engaged = True
-        self._retry_at = NEVER
+        self._retry_at = self._notified_at = NEVER
         self._granted = 0  # an earlier push no longer counts: the store repeats that grant, or has forgotten it
         self._sent = self._runtime.now()
         return await self._send_once(self._sent + self._request_timeout)
@@ -283,12 +286,11 @@ class Attempt:
 
     async def _wait_for_push(self, reply: Queued) -> CoreLease | None:
         """Wait in the store's queue: return the lease when its grant is pushed, None at the retry time or deadline."""
-        now = self._runtime.now
         self._access.requests.note_quarantine(seconds(reply.quarantine))
         retry_in = reply.retry_in
         if self.spec.actor is not None and self.spec.actor.holds():  # it looks for deadlocks when it has asked
             retry_in = min(retry_in, 2 * self._request.interval)
-        self._retry_at = min(self._retry_at, now() + seconds(retry_in))  # a push may have overtaken the reply
+        self._retry_at = self._runtime.now() + seconds(retry_in)
         signal = await self._make_signal()
         while True:
             await self._warn_if_due()
@@ -297,7 +299,7 @@ class Attempt:
             if self._granted > reply.counter:
                 counts = self._access.store.capabilities.pushes_count and self.spec.renew
                 return self._enter_pushed(self._granted) if counts else None  # None: a request confirms the whole ttl
-            if self._is_late() or now() >= self._retry_at:
+            if self._is_late() or self._runtime.now() >= min(self._retry_at, self._notified_at):
                 return None
             await self._access.wait(signal, self._wake_at())
 
@@ -313,14 +315,13 @@ class Attempt:
 
     async def _wait_at_random(self, retry_in: float) -> None:
         """Wait for the retry time of a store without a queue. The time is random, so that no waiter is always first."""
-        now = self._runtime.now
-        self._retry_at = min(self._retry_at, now() + retry_in * (0.5 + self._runtime.random()))
+        self._retry_at = self._runtime.now() + retry_in * (0.5 + self._runtime.random())
         signal = await self._make_signal()
         while True:
             await self._warn_if_due()
             signal.clear()  # before all looks, as above
             self._access.refuse_to_wait(self.spec)
-            if self._is_late() or now() >= self._retry_at:
+            if self._is_late() or self._runtime.now() >= min(self._retry_at, self._notified_at):
                 return
             await signal.wait(self._wake_at())
 
@@ -332,7 +333,7 @@ class Attempt:
 
     def _wake_at(self) -> float:
         """Return the local instant at which a waiter that nobody wakes looks again."""
-        at = min(self._retry_at, self._warn_at)
+        at = min(self._retry_at, self._notified_at, self._warn_at)
         return at if self._until is None else min(at, self._until)
 
     def _enter_pushed(self, token: int) -> CoreLease | None:
@@ -373,8 +374,8 @@ class Attempt:
         access.renewer.add(lease)
         if spec.actor is not None:
             spec.actor.leases.append(lease)
-        if token > access.highest:  # noqa: PLR1730 - max() costs more
-            access.highest = token
+        if token > access.highest_token:  # noqa: PLR1730 - max() costs more
+            access.highest_token = token
         return lease
 
     async def _withdraw_in_time(self, request_timeout: float) -> NotGranted:
@@ -388,7 +389,7 @@ class Attempt:
         return not_granted
 
     def _to_withdraw(self) -> WithdrawRequest:
-        unsure = self._unsure or not self._access.store.capabilities.local
+        unsure = self._unsure or not self._access.store.capabilities.runs_in_caller
         return WithdrawRequest(self.spec.name, self._request.request_id, unsure)
 
     async def _withdraw(self, ended_by: BaseException | None = None) -> NotGranted:

@@ -9,11 +9,12 @@ store did not answer, after its caller was told so: until it is answered, its le
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tenure.contracts.runtime import Runtime, SpawnedTask
+from tenure.contracts.runtime import NoThreadLeft, Runtime, SpawnedTask
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.escaping import quoted
 
@@ -48,31 +49,49 @@ class _Worker:
 class BackgroundReleases:
     """The background releases of one client."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        """Start without work and workers."""
+    def __init__(self, runtime: Runtime, look_by: Callable[[float], None]) -> None:
+        """Start without work and workers; `look_by` has `go_on` called by a local instant."""
         self._runtime = runtime
+        self._look_by = look_by
         self._mutex: AbstractContextManager[Any] = runtime.mutex()
         self._works: deque[tuple[Work, str]] = deque()
         self._workers: list[_Worker] = []
+        self._stalled = False
+        """Whether work waits because no thread could be started, and no worker is there that takes it."""
         self._closing = False
 
     def add(self, work: Work, name: str) -> None:
         """Run `work` soon in the background: it releases or withdraws `name`, and ends by itself."""
-        worker = _Worker()
         with self._mutex:
             self._works.append((work, name))
+        self._start_worker()
+        if self._stalled:
+            with suppress(RuntimeError):  # without a lease there is no renewer: the next `add` starts a worker
+                self._look_by(self._runtime.now() + SHORTEST_PAUSE)
+
+    def go_on(self) -> bool:
+        """Start a worker if work waits because none could be started; return whether it still waits for that."""
+        if self._stalled and not self._closing:
+            self._stalled = False
+            self._start_worker()
+        return self._stalled
+
+    def _start_worker(self) -> None:
+        worker = _Worker()
+        with self._mutex:
             self._workers = [each for each in self._workers if each.task is None or not each.task.ended()]
             if sum(each.works() for each in self._workers) >= WORKERS:
                 return
             self._workers.append(worker)
         try:
-            worker.task = self._runtime.spawn(partial(self._work, worker), "release")
-        except RuntimeError:
-            # The interpreter shuts down and starts no more threads or tasks. Closing the client releases a lease; a
-            # request ends at its ttl.
+            worker.task = self._runtime.spawn(partial(self._work, worker), "release", again=True)
+        except RuntimeError as error:
+            # At the end of the interpreter or of an event loop, closing the client releases a lease; a request ends at
+            # its ttl. Later this system may start a thread again: a lease that waits for its release is renewed.
             with self._mutex:
                 self._workers.remove(worker)
-            log.debug("%r is not released in the background, because the interpreter shuts down", name)
+                self._stalled = isinstance(error, NoThreadLeft) and not any(each.works() for each in self._workers)
+            log.debug("no background release can be started (%s)", quoted(error))
 
     def repeat(self, request: Callable[[], Coroutine[Any, Any, object]], name: str, until: float) -> None:
         """Send a request that releases or withdraws `name`, again and again, until the store answers it.
@@ -114,6 +133,10 @@ class BackgroundReleases:
                 await work()
             except Exception:
                 log.exception("the background release of %r failed; its lease or request ends at its ttl", name)
+            except BaseException:
+                # Others have cancelled the task, which begins again: to repeat a release does no harm.
+                self._works.appendleft(todo)
+                raise
 
     def _next(self, worker: _Worker) -> tuple[Work, str] | None:
         with self._mutex:

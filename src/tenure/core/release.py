@@ -14,7 +14,7 @@ from tenure.core.access import StoreAccess
 from tenure.core.lease import CoreLease, report_loss
 from tenure.core.local_queue import LocalQueue, LocalQueues
 from tenure.core.requests import MIN_REQUEST_TIME
-from tenure.errors import StoreError, StoreUnavailable
+from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from tenure.escaping import quoted
 from tenure.outcome import Outcome
 
@@ -82,6 +82,9 @@ class Releases:
                 return self._settle(lease, outcome)
         except GeneratorExit:
             raise
+        except OutcomeUnknown as error:  # others have cancelled the task that repeats the release
+            completing = partial(self.complete, lease, error, left_queue=left_queue)
+            self._access.background_releases.add(completing, lease.grant.name)
         except BaseException as error:
             await self._runtime.finish(self.complete(lease, error, left_queue=left_queue))
             raise
@@ -121,13 +124,17 @@ class Releases:
                 report_loss(lease)
 
     def collect(self, now: float) -> float:
-        """Take the replies to releases that were sent; return when to look again. Repeat what was not answered."""
+        """Take the replies to releases that were sent; return when to look again. Repeat what was not answered.
+
+        Background releases for which no thread could be started are tried again, too.
+        """
         if self.sent and self._sending is not None:
             self._sending.collect_replies()
             for lease, until in list(self.sent.values()):
                 if until <= now or lease.outcome is not None:
                     self._told(lease, None)
-        return now + COLLECT_EVERY if self.sent else NEVER
+        stalled = self._access.background_releases.go_on(), self._access.late_releases.go_on()
+        return now + COLLECT_EVERY if self.sent or any(stalled) else NEVER
 
     async def end(self, until: float) -> None:
         """Wait for the replies to what was sent, by a local instant; repeat the others in the background."""

@@ -6,12 +6,13 @@ import contextlib
 import logging
 import os
 import weakref
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
 from tenure.contracts.runtime import Datagrams
+from tenure.errors import OutcomeUnknown
 from tenure.runtimes import clocks
 from tenure.runtimes.real import DATAGRAM, RealWorld
 
@@ -75,24 +76,118 @@ def _wake(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
+CANCELLED = "the program cancelled a task of Tenure: it may cancel its own tasks only"
+"""The message of the error for work whose task the program has cancelled."""
+
+AGAIN = 0.05
+"""After how many seconds work that others have cancelled begins again."""
+
+
+def _begun(work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    """Return a coroutine for a task that begins the work, whoever cancels the task.
+
+    A coroutine that has not begun runs nothing when its task is cancelled, no `finally` either. So this one has begun.
+    """
+    coroutine = _work(work)
+    coroutine.send(None)
+    return coroutine
+
+
+async def _work(work: Coroutine[Any, Any, T]) -> T:
+    try:
+        await asyncio.sleep(0)  # here it stands until the first step of its task
+    except asyncio.CancelledError:
+        if task := asyncio.current_task():
+            task.cancel()  # it reaches the work where that first waits
+    except GeneratorExit:  # the loop is closed, so no task will run this
+        work.close()
+        raise
+    return await work
+
+
 class LoopTask:
-    """An asyncio task that the protocol spawned."""
+    """Work that the protocol spawned: an asyncio task, or several, one after another was cancelled."""
 
-    __slots__ = ("_task",)
+    __slots__ = ("_again", "_begin", "_loop", "_task", "_timer")
 
-    def __init__(self, task: asyncio.Task[None]) -> None:
-        self._task = task
+    def __init__(self, loop: Loop, begin: Callable[[], asyncio.Task[None]], *, again: bool) -> None:
+        self._loop = loop
+        self._begin = begin
+        self._again = again
+        self._timer: asyncio.TimerHandle | None = None
+        """Begins the next task. Not at once: whoever ends a loop waits for all its tasks, and for no timer."""
+        self._run()
 
     def ended(self) -> bool:
-        """Tell whether the task has ended."""
-        return self._task.done()
+        """Tell whether the work has ended."""
+        return self._timer is None and self._task.done()
+
+    def cancel(self) -> None:
+        """Cancel the work for good."""
+        self._end()
+        self._task.cancel()
 
     async def join(self, until: float | None) -> bool:
-        """Wait for the task's end until a steady instant."""
+        """Wait for the end of the work until a steady instant. A task that is cancelled from now on is the last."""
+        self._end()
         if self._task is not asyncio.current_task() and not self._task.done():
             timeout = None if until is None else max(0.0, until - clocks.steady())
             await asyncio.wait({self._task}, timeout=timeout)
         return self._task.done()
+
+    def _end(self) -> None:
+        self._again = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _run(self) -> None:
+        self._timer = None
+        self._task = self._begin()
+        if self._again:
+            self._task.add_done_callback(self._after)
+
+    def _after(self, task: asyncio.Task[None]) -> None:
+        if self._again and task.cancelled():
+            self._timer = self._loop.call_later(AGAIN, self._run)
+
+
+CANCEL_AGAIN = 0.05
+"""After how many seconds a library's work that did not end is cancelled again."""
+
+
+def retrieve(task: "asyncio.Future[Any]") -> None:
+    """Read the error of a task or future that nobody awaits. Asyncio would log an error that nobody has read."""
+    if not task.cancelled():
+        task.exception()
+
+
+async def in_own_task(
+    work: Awaitable[T], timeout: float, when_given_up: "Callable[[asyncio.Future[T]], object]" = retrieve
+) -> T:
+    """Await a library's work as a task of its own, for so many seconds at most.
+
+    Libraries use the wait_for() of asyncio, which swallows a cancellation in some Pythons if the awaited work has just
+    ended. So the caller waits in a way that loses no cancellation. Work that is given up has ended when this returns,
+    and `when_given_up` gets its task, which may have made something nevertheless. Raises TimeoutError, and
+    ConnectionAbortedError if others have cancelled the task and not the caller.
+    """
+    task = asyncio.ensure_future(work)
+    taken = False
+    try:
+        await asyncio.wait({task}, timeout=max(0.0, timeout))
+        taken = task.done()
+    finally:
+        if not taken:
+            task.add_done_callback(when_given_up)
+            while not task.done():
+                task.cancel()
+                await asyncio.wait({task}, timeout=CANCEL_AGAIN)
+    if not taken:
+        raise TimeoutError
+    if task.cancelled():
+        raise ConnectionAbortedError(CANCELLED)
+    return task.result()
 
 
 def running_loop() -> Loop:
@@ -240,13 +335,29 @@ class AsyncioRuntime(RealWorld):
         """Suspend this task for a number of seconds."""
         await asyncio.sleep(max(0.0, seconds))
 
-    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> LoopTask:
+    def spawn(
+        self,
+        work: Callable[[], Coroutine[Any, Any, None]],
+        name: str,
+        *,
+        or_here: bool = False,  # noqa: ARG002 - a task needs no thread
+        again: bool = False,
+    ) -> LoopTask:
         """Run `work()` as a task, and keep a strong reference to the task."""
-        return LoopTask(self._start(work(), f"tenure-{name}", self._spawned))
+        return LoopTask(self.loop, lambda: self._start(work(), f"tenure-{name}", self._spawned), again=again)
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await `work` as a task that a cancellation of the caller does not reach."""
-        return await asyncio.shield(self._start(work, "tenure-finish", self._unfinished))
+        """Await `work` as a task that a cancellation of the caller does not reach.
+
+        Raises OutcomeUnknown if others have cancelled that task and not the caller, which must not end as cancelled.
+        The work begins even if they cancel the task before its first step, so its `finally` blocks run.
+        """
+        task = self._start(_begun(work), "tenure-finish", self._unfinished)
+        await asyncio.wait({task})
+        caller = asyncio.current_task()
+        if task.cancelled() and (caller is None or not caller.cancelling()):
+            raise OutcomeUnknown(CANCELLED)
+        return task.result()
 
     async def race(
         self,

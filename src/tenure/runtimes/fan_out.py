@@ -76,8 +76,7 @@ class FanOut:
         finally:
             if in_flight.flights:
                 self._aside.extend(in_flight.flights.items())
-                if self._thread is None:
-                    self._have_tended()
+                self._have_tended()
 
     def settle(self, until: float) -> None:
         """Wait for the coroutines put aside, until a steady instant."""
@@ -99,6 +98,7 @@ class FanOut:
         return self._thread is not None
 
     def _have_tended(self) -> None:
+        """Start the thread, unless it runs. It ends under the mutex, so it runs only if it will see what was added."""
         with self._mutex:
             if self._thread is not None or self._over.is_set():
                 return

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
-from tenure.contracts.runtime import Datagrams, ShuttingDown
+from tenure.contracts.runtime import Datagrams, NoThreadLeft, ShuttingDown
 from tenure.reentry import ThreadMark, inside, marks, reentered, start_thread
 from tenure.runtimes import clocks, fan_out
 from tenure.runtimes.real import DATAGRAM, RealWorld
@@ -30,6 +30,9 @@ LOOKS_FOR_SIGNALS = 1.0
 
 A signal that comes just before a thread blocks does not wake it: Python would call the handler after the whole wait.
 """
+
+CLOSING = 2.0
+"""The longest that the end of listening waits for its thread, in seconds: a callback of the user's may block it."""
 
 SUSPENDED = "a coroutine of the threads runtime suspended: await only the methods of this runtime and its stores"
 
@@ -208,7 +211,14 @@ class ThreadsRuntime(RealWorld):
         """Block this thread for a number of seconds."""
         time.sleep(max(0.0, seconds))
 
-    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> ThreadTask:
+    def spawn(
+        self,
+        work: Callable[[], Coroutine[Any, Any, None]],
+        name: str,
+        *,
+        or_here: bool = False,
+        again: bool = False,  # noqa: ARG002 - nothing cancels a thread
+    ) -> ThreadTask:
         """Drive `work()` in a daemon thread of its own."""
 
         def run() -> None:
@@ -217,7 +227,13 @@ class ThreadsRuntime(RealWorld):
             except Exception:
                 log.exception("%s ended by an error that it should have handled", name)
 
-        return ThreadTask(start_thread(run, name))
+        try:
+            return ThreadTask(start_thread(run, name))
+        except (NoThreadLeft, ShuttingDown):
+            if not or_here:
+                raise
+        inside(run)
+        return ThreadTask(threading.current_thread())
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
         """Await `work`: nothing can cancel a blocked thread."""
@@ -266,11 +282,15 @@ class ThreadsRuntime(RealWorld):
         except ShuttingDown:  # the waiters of this client repeat their requests, and hear nothing in between
             stopped.close()
             return stop.close
+        except NoThreadLeft:
+            stopped.close()
+            stop.close()
+            raise
 
         def close() -> None:
             stop.send(b".")  # closing is not enough: the thread does not notice while a forked child has a copy
             if thread is not threading.current_thread():
-                thread.join()
+                thread.join(CLOSING)
             stop.close()
 
         return close

@@ -36,7 +36,7 @@ def dial(
     family: int = 0,
     on_stage: Callable[[OSError], None] = ignore_stage,
 ) -> socket.socket:
-    """Return a socket that is connected to a host before nothing is `left`. The rest is its timeout.
+    """Return a socket that is connected to a host within the seconds that are `left`; the rest is its timeout.
 
     The addresses of the host share the time, so that one which does not answer leaves some for the next.
     `on_stage` is told what went wrong if the step that begins then is never done.
@@ -64,10 +64,13 @@ def dial(
 def _connect(host: str, port: int, left: Callable[[], float], family: int) -> socket.socket:
     """Return a socket that is connected to the first address that takes it, else raise the error of the last one."""
     error = OSError(f"the host {host!r} has no address")
-    found = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
+    try:
+        found = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
+    except UnicodeError as no_name:
+        raise _no_name(host) from no_name
     for place, found_address in enumerate(found):
         seconds = left() / (len(found) - place)
-        if seconds <= 0.0 and place:
+        if seconds <= 0.0 and place:  # the first is tried in any case: its error says more than that no time was left
             break
         try:
             return _connect_one(found_address, max(seconds, SHORTEST))
@@ -96,7 +99,7 @@ async def dial_in_loop(host: str, port: int, seconds: float, *, family: int = 0)
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     error = OSError(f"the host {host!r} has no address")
-    found = await _look_up(loop, host, port, family)
+    found = await look_up(loop, host, port, family)
     for place, found_address in enumerate(found):
         share = (until - loop.time()) / (len(found) - place)
         if share <= 0.0 and place:
@@ -109,11 +112,24 @@ async def dial_in_loop(host: str, port: int, seconds: float, *, family: int = 0)
     raise error
 
 
-async def _look_up(loop: asyncio.AbstractEventLoop, host: str, port: int, family: int) -> Sequence[Found]:
-    """Return the addresses of a host. An address instead of a name needs no resolver, and no thread for it."""
-    with contextlib.suppress(socket.gaierror):
+async def look_up(loop: asyncio.AbstractEventLoop, host: str, port: int, family: int) -> Sequence[Found]:
+    """Return the addresses of a host. An address instead of a name needs no resolver, and no thread for it.
+
+    Raises OSError if the host has no address, or no thread can be started to look it up.
+    """
+    with contextlib.suppress(socket.gaierror, UnicodeError):
         return socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, 0, socket.AI_NUMERICHOST)
-    return await loop.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
+    try:
+        return await loop.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
+    except UnicodeError as error:
+        raise _no_name(host) from error
+    except RuntimeError as error:  # from the executor of the loop
+        raise OSError(f"no thread could be started to look up {host!r} ({error})") from error
+
+
+def _no_name(host: str) -> OSError:
+    """Return the error for a name that cannot be encoded; servers tell names, too, which no URL has checked."""
+    return OSError(f"{host!r} is not a name that can be looked up")
 
 
 async def _connect_one_in_loop(loop: asyncio.AbstractEventLoop, found: Found) -> socket.socket:

@@ -17,6 +17,15 @@ class OtherProcess(Exception):
     """The server is another process than the request is for, and nothing was sent. Never raised to users."""
 
 
+class TooLate(StoreUnavailable):
+    """No time was left for a request, and nothing was sent: it says nothing of the server."""
+
+
+def too_late(server: str, advice: str = "raise `timeout` or `operation_timeout`") -> TooLate:
+    """Return the error of a request for which no time was left."""
+    return TooLate(f"the request to {server} timed out before it was sent: {advice}")
+
+
 def why(error: BaseException) -> str:
     """Return in a few words why a connection failed."""
     if isinstance(error, TimeoutError):
@@ -51,10 +60,7 @@ class ServerErrors(NamedTuple):
 
     def too_late(self, address: object) -> StoreUnavailable:
         """Return the error of a request for which no time was left."""
-        return StoreUnavailable(
-            f"the request to the {self.kind} server at {address} timed out before it was sent: raise `timeout` or "
-            "`operation_timeout`"
-        )
+        return too_late(f"the {self.kind} server at {address}")
 
     def closed(self) -> StoreUnavailable:
         """Return the error of a request to a closed client."""

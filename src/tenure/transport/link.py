@@ -239,13 +239,7 @@ class ServerLink(ABC, Generic[Q, R]):
     def collect_owed(self) -> None:
         """Take the replies to what was sent that have come on idle connections."""
         for pool in list(self._pools.values()):
-            for line in pool.resting(self._now()):
-                if not line.conversation.owed:
-                    continue
-                try:
-                    pool.idle.remove(line)
-                except ValueError:  # another thread has taken it meanwhile, and takes the replies
-                    continue
+            for line in pool.take_owing(self._now(), lambda each: each.conversation.owed):
                 try:
                     line.collect()
                 except BROKEN:

@@ -7,6 +7,7 @@ closed, and the idle ones that have had no reply since go with it: they are like
 import contextlib
 import math
 from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakSet
@@ -80,13 +81,19 @@ class ConnectionPool(Generic[C]):
         if self._closed:  # after the append: of this and a `close` in another thread, at least one finds the other
             self.drop_idle()
 
-    def resting(self, now: float) -> list[C]:
-        """Return the idle connections that were not just used, for whoever takes replies that are owed on them.
+    def take_owing(self, now: float, owed: Callable[[C], object]) -> Iterator[C]:
+        """Take the idle connections on which replies are `owed`, one after another, but none that was just used.
 
-        If it took one from under the thread that has sent something on it, the next request of this thread would go by
-        another, and might overtake what was sent.
+        If one were taken from under the thread that has sent something on it, the next request of this thread would go
+        by another, and might overtake what was sent.
         """
-        return [connection for connection in list(self.idle) if now - connection.used >= REST]
+        for connection in list(self.idle):
+            if now - connection.used >= REST and owed(connection):
+                try:
+                    self.idle.remove(connection)
+                except ValueError:  # another thread has taken it meanwhile, and takes the replies
+                    continue
+                yield connection
 
     def discard(self, connection: C) -> None:
         """Close a connection that was taken."""
