@@ -1,7 +1,7 @@
 """The directory over etcd keeps its contract, in both forms of the API."""
 
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from tenure.stores.etcd import reads
 from tenure.stores.etcd.http import JsonObject
 from tenure.stores.etcd.keys import Keys
 from tenure.stores.etcd.requests import LARGEST
+from tenure.stores.etcd.watch_streams import EtcdWatch
 from tenure.stores.ordered import Entry, Kind, Listing, Record
 from tests.etcd.scenes import Meanwhile, Member, Run, contender, member, run_threads
 from tests.servers import EtcdServer
@@ -423,6 +424,31 @@ def test_one_session_is_begun_however_many_need_one(etcd_server: EtcdServer) -> 
             assert [await sessions.ensure(a.soon())] == others == [sessions.current]
 
     run_threads(scene)
+
+
+def test_a_session_that_ends_while_its_channel_is_watched_again_leaves_no_watch(
+    run: Run, etcd_server: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end closed the watch before, and cannot know the one that begins just then."""
+
+    async def scene(runtime: Runtime) -> None:
+        async with member(runtime, etcd_server.url) as a:
+            sessions = a.directory._sessions
+            session, begin, begun = sessions.current, sessions._watches.begin, list[EtcdWatch]()
+            assert session is not None
+
+            async def end_meanwhile(
+                make: Callable[[], EtcdWatch], span: tuple[str, str], revision: int, until: float
+            ) -> EtcdWatch:
+                begun.append(await begin(make, span, revision, until))
+                sessions.end(session)
+                return begun[0]
+
+            monkeypatch.setattr(sessions._watches, "begin", end_meanwhile)
+            await sessions._hear_again(session)
+            assert [watch.over for watch in begun] == [True]
+
+    run(scene)
 
 
 def test_a_closed_directory_says_so(run: Run, etcd_server: EtcdServer, name: str) -> None:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -19,7 +19,7 @@ from tenure.stores.etcd.changes import EtcdChanges
 from tenure.stores.etcd.errors import EtcdNotSent
 from tenure.stores.etcd.gateway import Gateway
 from tenure.stores.etcd.http import EtcdRequest, JsonObject
-from tenure.stores.etcd.keys import Keys
+from tenure.stores.etcd.keys import ContenderKeys, Keys
 from tenure.stores.etcd.link import EtcdCallbacks, EtcdLink
 from tenure.stores.etcd.options import EtcdDeployment
 from tenure.stores.etcd.reads import EtcdReads
@@ -88,6 +88,36 @@ def test_an_address_that_never_answers_leaves_time_for_the_next(act: str, monkey
         with pytest.raises(Reached):
             drive(work)
     assert tried == [dead, also_dead, there]
+
+
+class Shared:
+    """An address that another request leaves as well, just when this one finds that it is the current one."""
+
+    def __init__(self, address: ServerAddress, leave: Callable[[], object]) -> None:
+        self._address = address
+        self._others = [leave]
+
+    def __eq__(self, other: object) -> bool:
+        while self._others:
+            self._others.pop()()
+        return self._address == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_two_requests_that_leave_a_server_at_once_pass_over_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two servers, the one that is there would be passed over."""
+
+    def drop(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(EtcdLink, "drop_server", drop)
+    runtime = ThreadsRuntime()
+    deployment = EtcdDeployment([ServerAddress("127.0.0.1", port) for port in (1, 2)])
+    gateway = Gateway(runtime, deployment, EtcdLink(runtime, deployment))
+    dead = gateway._address()
+    gateway._advance(cast("ServerAddress", Shared(dead, lambda: gateway._advance(dead))))
+    assert gateway._address() != dead
 
 
 def test_a_server_that_hangs_up_on_who_connects_was_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +250,8 @@ def test_a_reply_that_tells_nothing_of_a_removal_is_none(said: JsonObject | None
 
     gateway: Any = SimpleNamespace(send=send)
     nothing: Any = None
-    changes = EtcdChanges(runtime, gateway, keys, nothing, EtcdReads(runtime, gateway, keys, nothing))
+    reads = EtcdReads(runtime, gateway, keys, nothing)
+    changes = EtcdChanges(runtime, gateway, keys, nothing, reads, contender_keys=ContenderKeys())
     key = changes._contender_keys.take(("name", "request"), "session")
     changes._contender_keys.settle(("name", "request"), key)
     entry = Entry(Kind.CONTENDER, "request", 7, 1, 1, 0, 7, key.tail)

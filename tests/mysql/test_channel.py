@@ -221,13 +221,15 @@ def test_a_session_that_cannot_be_woken_is_tested_again(
 def test_a_client_closes_while_its_session_is_tested_again(
     mariadb_server: MariaDbServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The task that tests is the client's, and ends with it."""
+    """The task that tests is the client's, and ends with it, in the middle of a sleep."""
 
     async def wake_nobody(*_: object) -> None:
         pass
 
     monkeypatch.setattr(MySqlChannel, "wake", wake_nobody)
     monkeypatch.setattr(channels, "FIRST_RETEST", 0.001)
+    for each in ("ANSWERING", "ENDING", "TEST_SLEEP"):
+        monkeypatch.setattr(channels, each, 600.0)
     client = Client(mariadb_server.url)
     client.lock(uuid4().hex).acquire().release()
     wait_until(lambda: any(each.name == "tenure-mysql-self-test" for each in threading.enumerate()), "another test")

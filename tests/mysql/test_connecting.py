@@ -85,3 +85,22 @@ def test_an_attempt_to_connect_that_is_late_is_given_up(way: str) -> None:
 
     with patch.object(aio, "Connection", Swallowing):
         asyncio.run(main())
+
+
+@pytest.mark.parametrize("way", ["url", "factory"])
+def test_who_connects_is_not_cancelled_with_the_task_of_the_driver(way: str) -> None:
+    """Others have cancelled that task, as with all tasks of the loop."""
+    shakes_hands_for_ever[0] = True
+
+    async def main() -> None:
+        task, _ = await begin(way, 60.0)
+        of_driver = asyncio.all_tasks() - {asyncio.current_task(), task}
+        while of_driver:
+            for each in of_driver:
+                each.cancel()
+            _, of_driver = await asyncio.wait(of_driver, timeout=0.01)
+        with pytest.raises(StoreUnavailable):
+            await asyncio.wait_for(task, 30.0)
+
+    with patch.object(aio, "Connection", Swallowing):
+        asyncio.run(main())

@@ -1,16 +1,27 @@
 """Notifications: who is sent one, by which session, and what happens if none come."""
 
 import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from tenure import Client, Outcome
-from tenure.stores.postgresql.channel import PgChannel
+from tenure.contracts.runtime import Datagrams
+from tenure.runtimes.threads import drive
+from tenure.stores.postgresql.channel import SELF_TEST, PgChannel
 from tenure.stores.postgresql.connection import PgConnection
+from tenure.stores.sql.errors import SqlBroken
 from tenure_testing.conformance.kit import Kit
 from tests.faults.scenes import API_FORMS, client_at, play
-from tests.hazards.helpers import eventually
+from tests.hazards.helpers import TEST_TIMEOUT, ObservedRuntime, eventually
+from tests.planting import planted
 from tests.servers import PgBouncer, PostgresServer
+
+if TYPE_CHECKING:
+    from tenure.stores.postgresql.link import PgLink
 
 TTL = 20.0
 
@@ -34,8 +45,6 @@ def test_nobody_is_notified_who_does_not_wait(postgres_server: PostgresServer) -
             assert postgres_server.execute("SELECT count(*) FROM told") == [(0,)]
             lease = client.lock("wanted", ttl=TTL).acquire()
             waiting = other.lock("wanted", ttl=TTL)
-            import threading
-
             thread = threading.Thread(target=lambda: waiting.acquire().release())
             thread.start()
             eventually(lambda: client.inspect("wanted").waiters, "a waiter")
@@ -169,3 +178,91 @@ def test_a_channel_does_not_come_back_through_a_pooler(
         await through.close()
 
     asyncio.run(main())
+
+
+class Session:
+    """A session that hears its self-test, and is lost after that if it is `brief`."""
+
+    pooled = False
+    place = "a server"
+
+    def __init__(self, *, brief: bool) -> None:
+        self._brief = brief
+        self._heard = False
+
+    def execute(self, *_: object) -> None:
+        """Do nothing."""
+
+    def hear(self) -> list[bytes]:
+        """Return what has come."""
+        if self._heard and self._brief:
+            raise SqlBroken("the session was ended")
+        self._heard = True
+        return [SELF_TEST]
+
+    def close(self) -> None:
+        """Disconnect."""
+
+
+class Link:
+    """A link whose first session is brief."""
+
+    facts = None
+
+    def __init__(self) -> None:
+        self._brief = True
+
+    async def dial(self, _until: float) -> Session:
+        """Connect."""
+        session, self._brief = Session(brief=self._brief), False
+        return session
+
+    async def run(self, *_: object) -> None:
+        """Do nothing."""
+
+
+class HastyRuntime(ObservedRuntime):
+    """A runtime whose listening thread goes as far as it can before `listen` returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listened = self.stopped = 0
+
+    def listen(self, source: Datagrams, receive: Callable[[bytes], None]) -> Callable[[], None]:
+        """Have a thread take what has come, once."""
+
+        def take() -> None:
+            with suppress(BlockingIOError):
+                receive(source.recv(1))
+
+        self.listened += 1
+        thread = threading.Thread(target=take)
+        thread.start()
+        eventually(lambda: not thread.is_alive() or self.is_waited_for(), "all it can do")
+        return self._stop
+
+    def _stop(self) -> None:
+        self.stopped += 1
+
+
+def listeners_left() -> int:
+    """Lose a session as soon as it is listened to, and connect again; return how many listeners are left at the end."""
+    runtime = HastyRuntime()
+    channel = PgChannel(runtime, cast("PgLink", Link()))
+    drive(channel.open(lambda _: None, runtime.now() + TEST_TIMEOUT))
+    eventually(lambda: runtime.listened == 2, "another session")
+    eventually(lambda: channel._reconnecting is not None and channel._reconnecting.ended(), "the end of that work")
+    drive(channel.close())
+    return runtime.listened - runtime.stopped
+
+
+def test_a_session_that_is_lost_at_once_leaves_no_listener() -> None:
+    """A thread that went on listening to a closed socket would find something there all the time."""
+    assert listeners_left() == 0
+
+
+@pytest.mark.parametrize("method", ["_listen", "_end"])
+def test_a_listener_that_is_noted_too_late_is_found(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted bugs: the session is listened to, or its listener is taken, without the mutex."""
+    monkeypatch.setattr(PgChannel, method, planted(PgChannel, method, "with self._mutex:", "if True:"))
+    assert listeners_left()

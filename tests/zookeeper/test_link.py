@@ -20,6 +20,7 @@ from tenure.stores.zookeeper.link import ZooKeeperCallbacks, ZooKeeperLink
 from tenure.stores.zookeeper.options import access_of
 from tenure.stores.zookeeper.session import ZooKeeperSession
 from tenure.stores.zookeeper.sockets import GREETING, SlowError, ZooKeeperConnection
+from tests.hazards.helpers import soon
 from tests.zookeeper.worlds import TEST_TIMEOUT
 
 
@@ -130,6 +131,36 @@ def test_a_connection_that_was_lost_is_not_the_next_clients(monkeypatch: pytest.
         assert await link.ready(link._runtime.now() + 0.5) is cast("KazooClient", made[1])
 
     asyncio.run(scene())
+
+
+def test_a_client_that_was_dropped_without_a_thread_to_end_it_ends_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system started none just then: the next client that is made, and a close, try again."""
+    stopped: list[Puppet] = []
+
+    def stop(client: Puppet) -> None:
+        stopped.append(client)
+
+    monkeypatch.setattr(Puppet, "stop", stop, raising=False)
+    start, refused = threading.Thread.start, 2
+
+    def refuse(thread: threading.Thread) -> None:
+        nonlocal refused
+        refused -= 1
+        if refused >= 0:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    async def scene() -> None:
+        link, made = linked(monkeypatch)
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        for _ in range(3):
+            link._begin()
+            link._let_go(StoreUnavailable("the session has ended"))
+        await soon(lambda: sorted(map(id, stopped)) == sorted(map(id, made)), "the end of all clients")
+        await link.close()
+
+    asyncio.run(scene())
+    assert len(stopped) == 3, "each client was ended once"
 
 
 def test_a_request_that_is_under_way_when_its_session_is_refused_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,11 @@
-"""The packages that a store needs: tells what to install, and imports all of them when a client is created.
+"""The packages that stores and adapters need: tells what to install, and imports those of a store with its client.
 
 A thread that imports a module at its first use of a client holds the import lock of that module. If another thread
 forks meanwhile, the lock stays locked in the child for ever.
 """
 
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -18,6 +18,18 @@ def require(store: str, packages: Iterable[str], extra: str) -> None:
     for needed in packages:
         if find_spec(needed) is None:
             raise UsageError(f"{store} needs {needed}, which is not installed: pip install 'tenure[{extra}]'")
+
+
+@contextmanager
+def needed_by(importer: str, title: str, extra: str, *packages: str) -> Generator[None]:
+    """Have the imports in the body say what to install if one of `packages`, of an extra, is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in packages:
+            raise
+        message = f"{importer} needs {title}: pip install 'tenure[{extra}]'"
+        raise ModuleNotFoundError(message, name=error.name) from error
 
 
 def require_redis() -> None:

@@ -86,7 +86,15 @@ class UrlParts:
         found = HOST.fullmatch(text)
         if found is None or int(found[3] or port) not in PORTS:
             self._refuse_host(text)
-        return found[1] or found[2], int(found[3] or port)
+        host = found[1] or found[2]
+        try:
+            host.encode("idna")  # as each resolver does, which would raise UnicodeError
+        except UnicodeError:
+            raise UsageError(
+                f"a host in the {self.store} URL has, between two dots, a part that is empty or longer than 63 "
+                f"characters, or a character that names do not have; {self.forms}."
+            ) from None
+        return host, int(found[3] or port)
 
     def _refuse_host(self, text: str) -> NoReturn:
         if TWO_PORTS.fullmatch(text):

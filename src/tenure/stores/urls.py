@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
@@ -35,19 +36,23 @@ POSTGRESQL = (
     "tenure.stores.postgresql.threads",
     "tenure.stores.postgresql.aio",
     "tenure.stores.postgresql.database",
+    "tenure.stores.postgresql.examining",
     "tenure.stores.postgresql.advisory",
     "tenure.stores.sql.session_locks",
     "tenure.stores.sql.store",
 )
 MYSQL = (
     "tenure.stores.mysql.threads",
-    "asyncmy.connection",
     "tenure.stores.mysql.database",
+    "tenure.stores.mysql.examining",
     "tenure.stores.mysql.get_lock",
     "tenure.stores.sql.session_locks",
     "tenure.stores.sql.store",
 )
 """The modules that operations of these stores need besides those that creating a client imports."""
+
+ASYNC_MYSQL = ("tenure.stores.mysql.aio",)
+"""Those of an AsyncClient at MySQL: only where asyncmy is installed."""
 
 FILE_FORMS = "for a lock file write sqlite:///absolute/path, sqlite:///~/path or sqlite:relative/path"
 
@@ -111,7 +116,7 @@ def _source_of_pool(pool: object) -> StoreSource | None:
         return postgresql_source(pool)
     if dialect in {"mysql", "mariadb"}:
         require("the MySQL store", ("pymysql",), "mysql")
-        load(MYSQL)
+        _load_mysql()
         from tenure.stores.mysql import source_of_engine
 
         return source_of_engine(pool)
@@ -266,10 +271,16 @@ def _postgresql(parts: SplitResult) -> StoreSource:
 
 def _mysql(parts: SplitResult) -> StoreSource:
     require("the MySQL store", ("pymysql",), "mysql")
-    load(MYSQL)
+    _load_mysql()
     from tenure.stores.mysql import mysql_url_source
 
     return mysql_url_source(parts)
+
+
+def _load_mysql() -> None:
+    load(MYSQL)
+    if find_spec("asyncmy") is not None:
+        load(ASYNC_MYSQL)
 
 
 SCHEMES: dict[str, Callable[[SplitResult], StoreSource]] = {

@@ -46,7 +46,14 @@ class EtcdChanges:
     """The changes of one client."""
 
     def __init__(
-        self, runtime: Runtime, gateway: Gateway, keys: Keys, sessions: EtcdSessions, reads: EtcdReads
+        self,
+        runtime: Runtime,
+        gateway: Gateway,
+        keys: Keys,
+        sessions: EtcdSessions,
+        reads: EtcdReads,
+        *,
+        contender_keys: ContenderKeys,
     ) -> None:
         """Send the changes by `gateway`, in the current session of `sessions`."""
         self._runtime = runtime
@@ -54,11 +61,7 @@ class EtcdChanges:
         self._keys = keys
         self._sessions = sessions
         self._reads = reads
-        self._contender_keys = ContenderKeys()
-
-    def forget_session(self, session: str) -> None:
-        """Forget the keys of an ended session."""
-        self._contender_keys.forget(session)
+        self._contender_keys = contender_keys
 
     def key_of(self, name: str, request_id: str) -> str:
         """Return the key of a contender; a key that does not exist if the request has none."""

@@ -15,7 +15,7 @@ from tenure.stores.etcd.entry_watches import EtcdEntryWatches
 from tenure.stores.etcd.errors import LeaseGone
 from tenure.stores.etcd.examining import EtcdExaminer
 from tenure.stores.etcd.gateway import Gateway
-from tenure.stores.etcd.keys import Keys
+from tenure.stores.etcd.keys import ContenderKeys, Keys
 from tenure.stores.etcd.link import EtcdLink
 from tenure.stores.etcd.options import EtcdDeployment
 from tenure.stores.etcd.reads import EtcdReads
@@ -40,9 +40,10 @@ class EtcdDirectory:
         gateway = self._gateway = Gateway(runtime, deployment, link)
         keys = self._keys = Keys(deployment.prefix)
         watches = EtcdWatches(runtime, gateway)
-        sessions = EtcdSessions(runtime, watches, keys, deployment.session_timeout, self._forget)
+        contender_keys = ContenderKeys()
+        sessions = EtcdSessions(runtime, watches, keys, deployment.session_timeout, contender_keys.forget)
         reads = EtcdReads(runtime, gateway, keys, sessions)
-        changes = EtcdChanges(runtime, gateway, keys, sessions, reads)
+        changes = EtcdChanges(runtime, gateway, keys, sessions, reads, contender_keys=contender_keys)
         self.cells = EtcdCells(runtime, gateway, keys)
         self._sessions = sessions
         self._examiner = EtcdExaminer(runtime, deployment, gateway)
@@ -108,6 +109,7 @@ class EtcdDirectory:
     async def keep_alive(self, until: float) -> None:
         """Renew the session if there is one, and delete the messages that were read."""
         await self._sessions.renew(until)
+        self._sessions.keep_heard()
         await self._sessions.clear_channel(until)
 
     async def close(self) -> None:
@@ -117,9 +119,6 @@ class EtcdDirectory:
             await self._sessions.close(self._runtime.now() + CLOSING)
         finally:
             await self._disconnect()
-
-    def _forget(self, session: str) -> None:
-        self._changes.forget_session(session)
 
     # -- messages ------------------------------------------------------------------------------------------
 

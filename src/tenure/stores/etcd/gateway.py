@@ -236,8 +236,9 @@ class Gateway:
 
     def _advance(self, address: ServerAddress) -> None:
         """Switch to the next server, unless another request did so already."""
-        if len(self._deployment.addresses) > 1 and address == self._address():
-            self._place += 1
+        addresses, place = self._deployment.addresses, self._place
+        if len(addresses) > 1 and address == addresses[place % len(addresses)]:
+            self._place = place + 1  # and not one more than it is by now: another thread may have left the server, too
             self._link.drop_server(address)
 
 

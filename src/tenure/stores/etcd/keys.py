@@ -131,7 +131,7 @@ class EtcdEntry(Entry):
     wall: int = 0
     """The time at which it was added, by the wall clock of the client that added it, in microseconds."""
     contender_key: ContenderKey | None = None
-    """The key of this client's own contender, which is known for as long as this entry."""
+    """The key of this client's own contender. It is read nowhere: ContenderKeys forgets a key that nobody refers to."""
 
 
 @dataclass(slots=True)

@@ -218,7 +218,9 @@ class EtcdSessions:
         channel = self._keys.channel(session.name)
         make = partial(EtcdWatch, self._runtime, partial(self._hear, session), partial(self._unheard, session))
         span = (channel, after(channel + "/"))
-        session.watch = await self._watches.begin(make, span, session.revision + 1, until)
+        session.watch = watch = await self._watches.begin(make, span, session.revision + 1, until)
+        if session.over:  # after the line above: of this and `_finish`, at least one finds what the other has set
+            watch.close()
 
     def _hear(self, session: EtcdSession, event: JsonObject) -> None:
         kv = event["kv"]
@@ -244,8 +246,15 @@ class EtcdSessions:
             if session.over or session.mending:
                 return
             session.mending = True
-        with contextlib.suppress(RuntimeError):  # no thread starts while the interpreter exits
-            self._mender = self._runtime.spawn(partial(self._mend, session), "etcd-channel")
+        try:
+            self._mender = self._runtime.spawn(partial(self._mend, session), "etcd-channel", again=True)
+        except RuntimeError:  # no thread can be started now: `keep_heard` tries again
+            session.mending = False
+
+    def keep_heard(self) -> None:
+        """Start the task that watches the channel again, if its start has failed."""
+        if (session := self.current) is not None and session.watch is not None and session.watch.over:
+            self._unheard(session)
 
     async def _mend(self, session: EtcdSession) -> None:
         pause = FIRST_PAUSE

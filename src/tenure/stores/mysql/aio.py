@@ -2,13 +2,14 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from asyncmy.connection import Connection
 
 from tenure.errors import StoreError
 from tenure.runtimes import clocks
+from tenure.runtimes.aio import in_own_task, retrieve
 from tenure.stores.mysql.connection import MySqlConnection, result_of
 from tenure.stores.mysql.errors import MySqlResult
 from tenure.stores.mysql.link import MySqlLink
@@ -17,9 +18,6 @@ from tenure.transport.keep_alive import keep_transport_alive
 
 NO_DEADLINE = 1e9
 """The timeout of a statement that was sent ahead, in seconds: `receive` bounds the wait for its reply."""
-
-CANCEL_AGAIN = 0.05
-"""After how many seconds an attempt to connect that did not end is cancelled again."""
 
 
 class MySqlAsyncConnection(MySqlConnection):
@@ -49,7 +47,7 @@ class MySqlAsyncConnection(MySqlConnection):
         """Begin to run statements, in a task that ends by itself though nobody waits for it."""
         work = self.run(statements, clocks.steady() + NO_DEADLINE)
         self._sent = asyncio.get_running_loop().create_task(work)
-        self._sent.add_done_callback(_note)
+        self._sent.add_done_callback(retrieve)
 
     async def receive(self, until: float) -> list[MySqlResult]:
         """Wait for the task."""
@@ -101,7 +99,7 @@ class MySqlAsyncLink(MySqlLink):
             program_name="tenure",
         )
         try:
-            await _in_own_task(raw.connect(), until)
+            await in_own_task(raw.connect(), until - clocks.steady(), _drop)
         except BaseException:
             self.reached = getattr(raw, "_proto", None) is not None
             raw.close()
@@ -116,44 +114,10 @@ class MySqlAsyncLink(MySqlLink):
                 f"{self._deployment.title()}: the factory returned nothing to await, so it serves a Client alone; give "
                 "a factory of connections of asyncio, as asyncmy.connect"
             )
-        return MySqlAsyncConnection(await _in_own_task(raw, until), "", several=False)
-
-
-async def _in_own_task(connecting: Awaitable[Any], until: float) -> Any:  # noqa: ANN401 - of any driver
-    """Await a driver's attempt to connect. Raises TimeoutError if it takes longer.
-
-    Drivers use the wait_for() of asyncio, which swallows a cancellation in some Pythons if the awaited work has just
-    ended. So the driver has a task of its own, and the caller waits in a way that loses no cancellation. An attempt
-    that is given up has ended when this returns, and left no connection.
-    """
-    task = asyncio.ensure_future(connecting)
-    taken = False
-    try:
-        await asyncio.wait({task}, timeout=max(0.0, until - clocks.steady()))
-        taken = task.done()
-    finally:
-        if not taken:
-            await _give_up(task)
-    if not taken:
-        raise TimeoutError
-    return task.result()
-
-
-async def _give_up(task: "asyncio.Future[Any]") -> None:
-    """End an attempt to connect; the driver may take its first cancellation for nothing."""
-    task.add_done_callback(_drop)
-    while not task.done():
-        task.cancel()
-        await asyncio.wait({task}, timeout=CANCEL_AGAIN)
+        return MySqlAsyncConnection(await in_own_task(raw, until - clocks.steady(), _drop), "", several=False)
 
 
 def _drop(task: "asyncio.Future[Any]") -> None:
     """Close the connection of an attempt that was given up, if the driver made one nevertheless."""
     if not task.cancelled() and task.exception() is None and task.result() is not None:
         task.result().close()
-
-
-def _note(task: "asyncio.Task[list[MySqlResult]]") -> None:
-    """Retrieve the error of a task, so that asyncio does not log it as never retrieved."""
-    if not task.cancelled():
-        task.exception()

@@ -205,13 +205,11 @@ class Acquirer:
             contender.told = await self._inspector.tell_contended(request.name, decision, until)
         retry_in = min(RETRY + LATER * number, LONGEST_RETRY) * (0.75 + 0.5 * self._runtime.random())
         others = [block for block in decision.blocks if block not in watched]
-        if (
-            await self._outlast(request.name, others, until) == 0.0
-        ):  # the first client to look starts the time of a BLOCK
+        # The time of a BLOCK may begin with the first look at it, so those that do not matter yet are looked at, too.
+        if await self._outlast(request.name, others, until) == 0.0:
             return None
-        left = await self._outlast(
-            request.name, [entry for entry in watched if entry.kind is not Kind.CONTENDER], until
-        )
+        timed = [entry for entry in watched if entry.kind is not Kind.CONTENDER]
+        left = await self._outlast(request.name, timed, until)
         if left == 0.0:
             return None
         passes_in = await self._confirmations.pass_over(contender, decision, until)

@@ -45,7 +45,7 @@ class Caretaker:
         """Start the task, unless it was started before."""
         if self._task is None:
             self._keeps_alive_at = self._runtime.now() + self._directory.trust / 3
-            self._task = self._runtime.spawn(self._work, "session")
+            self._task = self._runtime.spawn(self._work, "session", again=True)
 
     async def stop(self) -> None:
         """Stop the task for good."""
@@ -96,9 +96,8 @@ class Caretaker:
 
     async def _clean_up(self) -> None:
         """Remove expired contenders and delete stale entries."""
-        until = self._runtime.now() + min(
-            OPERATION, self._directory.trust / 3
-        )  # the session's next renewal is due then
+        # The next renewal of the session is due after a third of the trust, and this must not delay it.
+        until = self._runtime.now() + min(OPERATION, self._directory.trust / 3)
         ending, self._ending = self._ending, []
         for contender in ending:
             try:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from tenure.contracts.deadlines import seconds
-from tenure.contracts.messages import NotGranted, ReleaseRequest, WithdrawRequest
+from tenure.contracts.messages import AcquireRequest, NotGranted, ReleaseRequest, WithdrawRequest
 from tenure.errors import OutcomeUnknown, StoreUnavailable
 from tenure.outcome import Outcome
 from tenure.stores.ordered.caretaker import OPERATION, Caretaker
@@ -164,7 +164,13 @@ class Releaser:
         self._contenders.end(request_id, Outcome.RELEASED if removed else Outcome.EXPIRED)
         return Outcome.RELEASED if removed else await self._outcomes.of_lease(release.name, request_id, until)
 
-    def send(self, release: ReleaseRequest, until: float, told: Callable[[Outcome | None], None]) -> bool:
+    def send(
+        self,
+        request: AcquireRequest,  # noqa: ARG002 - as the contract says
+        release: ReleaseRequest,
+        until: float,
+        told: Callable[[Outcome | None], None],
+    ) -> bool:
         """Send the removal of a contender that has one entry; see `SendsReleases` in contracts/store.py."""
         request_id = release.request_id
         contender = self._contenders.live.get(request_id)

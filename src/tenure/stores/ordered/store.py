@@ -25,18 +25,9 @@ from tenure.contracts.deadlines import seconds
 from tenure.contracts.findings import Finding, Report, Unseen, ignore_findings
 from tenure.contracts.messages import (
     AcquireRequest,
-    AdjustRequest,
-    HolderView,
-    NameView,
-    NotGranted,
     Notification,
     NotificationKind,
-    Page,
-    ReleaseRequest,
-    RenewReply,
-    RenewRequest,
     Reply,
-    WithdrawRequest,
 )
 from tenure.contracts.runtime import Runtime
 from tenure.contracts.store import Capabilities
@@ -60,9 +51,9 @@ CAPABILITIES = Capabilities(
     min_ttl=0.05,
     queue=True,
     weights=True,
-    local=False,
+    runs_in_caller=False,
     span=RANGE,
-    tells=True,
+    notifies_contention=True,
     shows_renewals=False,
 )
 
@@ -73,7 +64,10 @@ class OrderedStore:
     """One client's contenders in a directory."""
 
     def __init__(self, runtime: Runtime, directory: Directory, capabilities: Capabilities = CAPABILITIES) -> None:
-        """Create a store on `directory`, which must be made for the same runtime."""
+        """Create a store on `directory`, which must be made for the same runtime.
+
+        Most operations are bound methods of the parts.
+        """
         self.capabilities = capabilities
         self.directory = directory
         self.on_findings: Callable[[Sequence[Finding]], None] = ignore_findings
@@ -81,13 +75,24 @@ class OrderedStore:
         self._deliver: Callable[[Notification], None] = _ignore
         now = runtime.now
         self._contenders = contenders = ContenderRegistry(runtime.mutex(), now)
-        self._inspector = inspector = Inspector(directory, now)
+        inspector = Inspector(directory, now)
         self._remover = remover = EntryRemover(directory, now)
         self._caretaker = caretaker = Caretaker(runtime, directory, contenders, remover.remove_expired)
-        self._acquirer = Acquirer(runtime, directory, contenders, caretaker, remover=remover, inspector=inspector)
-        self._renewals = LeaseRenewals(directory, contenders, caretaker, now)
-        self._adjuster = Adjuster(directory, contenders, runtime.new_id)
-        self._releaser = Releaser(directory, contenders, caretaker, now, remover=remover, inspector=inspector)
+        acquirer = Acquirer(runtime, directory, contenders, caretaker, remover=remover, inspector=inspector)
+        adjuster = Adjuster(directory, contenders, runtime.new_id)
+        releaser = Releaser(directory, contenders, caretaker, now, remover=remover, inspector=inspector)
+        self.acquire = acquirer.acquire
+        self.renew = LeaseRenewals(directory, contenders, caretaker, now).renew
+        self.adjust = adjuster.adjust
+        self.release = releaser.release
+        self.send_release = releaser.send
+        self.collect_replies = releaser.collect_replies
+        self.withdraw = releaser.withdraw
+        self.resize = adjuster.resize
+        self.inspect = inspector.inspect
+        self.names = directory.names
+        self.request_revocation = inspector.request_revocation
+        self.revoke = inspector.revoke
 
     def identity(self) -> str:
         """Return "": nothing tells whether another store is the same one."""
@@ -160,67 +165,9 @@ class OrderedStore:
         """Have every waiter send its request again and every lease renewed, soon."""
         self._deliver(Notification("", NotificationKind.GAP, ""))
 
-    # -- acquire, renew and release ----------------------------------------------------------------------------
-
-    async def acquire(self, request: AcquireRequest, until: float) -> Reply:
-        """Join or look again; reply whether the request is granted."""
-        return await self._acquirer.acquire(request, until)
-
     async def acquire_many(self, requests: Sequence[AcquireRequest], until: float) -> list[Reply]:
         """Raise NotImplementedError: an ordered store grants names one by one."""
         raise NotImplementedError
-
-    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
-        """Renew a batch of leases. A renewal for longer than the session certainly lives is cut down to that time."""
-        return await self._renewals.renew(renewals, until)
-
-    async def adjust(self, adjust: AdjustRequest, until: float) -> RenewReply:
-        """Reduce the weight of a lease, or change the owner that its entry shows."""
-        return await self._adjuster.adjust(adjust, until)
-
-    async def release(self, release: ReleaseRequest, until: float) -> Outcome:
-        """Remove the entry, so that the next waiter holds the name."""
-        return await self._releaser.release(release, until)
-
-    def send_release(
-        self,
-        request: AcquireRequest,  # noqa: ARG002
-        release: ReleaseRequest,
-        until: float,
-        told: Callable[[Outcome | None], None],
-    ) -> bool:
-        """Send the removal of the entry, if the directory can and nothing else has to be done."""
-        return self._releaser.send(release, until, told)
-
-    def collect_replies(self) -> None:
-        """Take the replies that have come."""
-        self._releaser.collect_replies()
-
-    async def withdraw(self, withdraw: WithdrawRequest, until: float) -> NotGranted:
-        """Remove the entry of a request, whether it waits or holds the name."""
-        return await self._releaser.withdraw(withdraw, until)
-
-    async def resize(self, name: str, before: int, after: int, until: float) -> int:
-        """Change the capacity of a name, and wake all contenders, which may now hold the name or never fit."""
-        return await self._adjuster.resize(name, before, after, until)
-
-    # -- inspect ---------------------------------------------------------------------------------------------
-
-    async def inspect(self, name: str, until: float) -> NameView:
-        """Return who holds and who waits. The durations are as exact as the client's and the store's clocks agree."""
-        return await self._inspector.inspect(name, until)
-
-    async def names(self, prefix: str, until: float, rest: object = None) -> Page:
-        """Return a page of the names in use."""
-        return await self.directory.names(prefix, until, rest)
-
-    async def request_revocation(self, name: str, until: float) -> list[HolderView]:
-        """Send a revocation request to the holders of a name."""
-        return await self._inspector.request_revocation(name, until)
-
-    async def revoke(self, name: str, until: float, token: int = 0) -> list[HolderView]:
-        """Revoke the leases of a name and notify their holders. Their lock delays begin."""
-        return await self._inspector.revoke(name, until, token)
 
 
 class OrderedCellStore(OrderedStore):

@@ -11,6 +11,7 @@ from tenure.errors import UsageError
 from tenure.runtimes import clocks
 from tenure.stores.postgresql.connection import PgConnection
 from tenure.stores.postgresql.link import PgLink
+from tenure.transport.dial import look_up
 from tenure.transport.polling import READABLE, WRITABLE
 
 
@@ -46,10 +47,10 @@ class PgAsyncLink(PgLink):
     async def _look_up(self, host: str, port: int) -> list[str]:
         if host.startswith("/"):
             return []
-        with contextlib.suppress(socket.gaierror):  # an address needs no resolver, and no thread for it
+        with contextlib.suppress(socket.gaierror, UnicodeError):  # an address needs no resolver, and no thread for it
             socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM, 0, socket.AI_NUMERICHOST)
             return []
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = await look_up(asyncio.get_running_loop(), host, port, socket.AF_UNSPEC)
         return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 

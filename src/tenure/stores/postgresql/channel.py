@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 
 from tenure.contracts.messages import Notification, NotificationKind
-from tenure.contracts.runtime import Runtime, SpawnedTask
+from tenure.contracts.runtime import NoThreadLeft, Runtime, SpawnedTask
 from tenure.errors import StoreError
 from tenure.stores import table_codec
 from tenure.stores.postgresql.connection import PgConnection, PgStatement
@@ -34,6 +34,7 @@ class PgChannel:
         self._runtime = runtime
         self._link = link
         self._deliver: Callable[[Notification], None] = _ignore
+        self._mutex = runtime.mutex()
         self._connection: PgConnection | None = None
         self._stop: Callable[[], None] | None = None
         self._reconnecting: SpawnedTask | None = None
@@ -93,8 +94,13 @@ class PgChannel:
             connection.close()
             return False
         self._hear_all(payloads)
-        self._connection = connection
-        self._stop = self._runtime.listen(PgNotificationSource(connection, self._take), _never)
+        try:
+            with self._mutex:  # the thread that listens may find the session lost before `_stop` is set
+                self._connection = connection
+                self._stop = self._runtime.listen(PgNotificationSource(connection, self._take), _never)
+        except NoThreadLeft:
+            self._end()
+            raise
         return True
 
     def _take(self) -> None:
@@ -128,11 +134,13 @@ class PgChannel:
         if self._closed:
             return
         log.warning("the channel of PostgreSQL has no connection (%s); until it has one again, waiters poll", error)
-        self._reconnecting = self._runtime.spawn(self._reconnect, "postgresql-channel")
+        # Only the thread that has listened calls this, and has nothing else to do.
+        self._reconnecting = self._runtime.spawn(self._reconnect, "postgresql-channel", or_here=True, again=True)
 
     def _end(self) -> None:
-        connection, self._connection = self._connection, None
-        stop, self._stop = self._stop, None
+        with self._mutex:
+            connection, self._connection = self._connection, None
+            stop, self._stop = self._stop, None
         if stop is not None:
             stop()
         if connection is not None:

@@ -114,13 +114,7 @@ class PgLink(SqlLink[PgConnection, PgDeployment, PostgresFacts]):
 
     def collect_owed(self) -> None:
         """Take the replies to what was sent that have come on idle connections."""
-        for connection in self._pool.resting(self._runtime.now()):
-            if not connection.owed:
-                continue
-            try:
-                self._pool.idle.remove(connection)
-            except ValueError:  # another thread has taken it meanwhile, and takes the replies
-                continue
+        for connection in self._pool.take_owing(self._runtime.now(), lambda each: each.owed):
             try:
                 connection.collect()
             except (SqlBroken, PgServerError):

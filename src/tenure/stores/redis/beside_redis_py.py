@@ -23,7 +23,7 @@ from tenure.contracts.messages import (
     NotGranted,
     Queued,
     ReleaseRequest,
-    RenewReply,
+    RenewReplies,
     RenewRequest,
     Reply,
     WaiterView,
@@ -86,7 +86,7 @@ class RedisStoreBesideRedisPy(RedisStore):
         retry_in = min(code * 1000, POLL)
         return Queued(reply.token, retry_in, 0) if request.wait else Busy(retry_in, (OTHERS,), stands=True)
 
-    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
+    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> RenewReplies:
         keys = [
             (each.name, each.request_id, each.ttl + (each.request.lock_delay if each.request else 0))
             for each in renewals

@@ -7,6 +7,7 @@ reply may be repeated. An error reply of the server says that nothing was done.
 # ruff: noqa: D102 - the contracts say what these methods do
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from tenure.contracts.cells import Addition, Cell
@@ -23,6 +24,7 @@ from tenure.contracts.messages import (
     Notification,
     NotificationKind,
     ReleaseRequest,
+    RenewReplies,
     RenewReply,
     RenewRequest,
     Reply,
@@ -31,7 +33,7 @@ from tenure.contracts.messages import (
 from tenure.contracts.runtime import Event, Runtime
 from tenure.contracts.store import Capabilities
 from tenure.doctor.redis import RULES
-from tenure.errors import OutcomeUnknown, StoreUnavailable
+from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from tenure.outcome import Outcome
 from tenure.stores.redis import codec, scripts
 from tenure.stores.redis.codec import pack
@@ -43,6 +45,7 @@ from tenure.stores.redis.links.link import RedisAddress, RedisCallbacks, RedisRe
 from tenure.stores.redis.links.wire import RequestTemplate, number
 from tenure.stores.redis.names import NODE, state_key
 from tenure.stores.redis.servers import RedisChannels, RedisServers, ScriptRunner, Wiring
+from tenure.stores.renewing import renew_apart
 
 MOST_TEMPLATES = 1000
 """How many templates of releases are kept. Each takes about a kilobyte."""
@@ -57,6 +60,7 @@ class RedisStore:
     def __init__(self, deployment: Wiring, runtime: Runtime) -> None:
         rules = self._rules = deployment.rules
         self._replicas = rules.replicas
+        self._now = runtime.now
         self._process = ""
         self._channel = runtime.new_id()
         self._deliver: Callable[[Notification], None] = _ignore
@@ -233,13 +237,30 @@ class RedisStore:
             self._templates[release.name] = template
         return template, request_id, numbers
 
-    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
+    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> RenewReplies:
+        if self._clustered:
+            if self._topology.known_for(renewals[0].name) is None:
+                with suppress(StoreError):  # then the requests say why
+                    await self._topology.masters(until - (until - self._now()) / 2)
+            return await renew_apart(
+                renewals, lambda each: self._topology.known_for(each.name), self._renew_at, self._now, until
+            )
         replies: list[RenewReply] = []
-        at_once = 1 if self._clustered else AT_ONCE
-        for first in range(0, len(renewals), at_once):
-            if self._clustered:  # only a lease that lasts should hear of a revocation
-                await self._channels.listen_for(renewals[first].name, until)
-            replies += await self._renew(renewals[first : first + at_once], until)
+        for first in range(0, len(renewals), AT_ONCE):
+            replies += await self._renew(renewals[first : first + AT_ONCE], until)
+        return replies
+
+    async def _renew_at(self, _: RedisAddress | None, renewals: Sequence[RenewRequest], until: float) -> RenewReplies:
+        """Renew the leases at one master of a Cluster, one by one, until one of them gets no answer."""
+        replies: list[RenewReply | StoreError] = []
+        for each in renewals:
+            try:
+                await self._channels.listen_for(each.name, until)  # only a lease that lasts should hear of a revocation
+                replies += await self._renew([each], until)
+            except StoreUnavailable as error:
+                return [*replies, *[error] * (len(renewals) - len(replies))]
+            except StoreError as error:
+                replies.append(error)
         return replies
 
     async def _renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
@@ -356,7 +377,7 @@ def capabilities_of(rules: Rules, *, clustered: bool = False) -> Capabilities:
         min_ttl=0.05,
         queue=True,
         weights=True,
-        local=False,
+        runs_in_caller=False,
         pushes_count=rules.replicas == 0,
         barging=True,
         cells=True,

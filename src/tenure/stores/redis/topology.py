@@ -142,12 +142,12 @@ class _Discovered:
 
     def _link(self, address: RedisAddress) -> RedisLink:
         link = self._links.get(address)
-        if link is None:
-            link = self._links[address] = self._open_link(address)
+        if link is None:  # an examination may run beside a look: both use the link that is there first
+            link = self._links.setdefault(address, self._open_link(address))
         return link
 
     async def close(self) -> None:
-        for link in self._links.values():
+        for link in list(self._links.values()):  # another thread may still open one
             await link.close()
 
     def abandon(self) -> None:

@@ -88,7 +88,7 @@ class SqlDeployment(ABC):
             min_ttl=0.05,
             queue=True,
             weights=True,
-            local=False,
+            runs_in_caller=False,
             max_ttl=float("inf") if self.guard == OFF else self.max_ttl,
             multi_acquire=True,
             barging=True,

@@ -13,6 +13,7 @@ from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable, UsageErr
 from tenure.stores.sql.deployment import SqlDeployment
 from tenure.stores.sql.errors import SqlBroken, SqlServerError
 from tenure.transport.caller_queue import CallerQueue
+from tenure.transport.errors import too_late
 from tenure.transport.pool import BoundedPool, PooledConnection, Room
 
 
@@ -86,9 +87,9 @@ class SqlLink(ABC, Generic[C, D, F]):
         found: C | Room | None = await self._callers.first_result(self._pool.find, until)
         if found is None:
             self._check_open()
-            raise StoreUnavailable(
-                f"the request to {self._deployment.title()} timed out before it was sent: raise `timeout` or "
-                "`operation_timeout`, or allow more with ?connections= in the URL"
+            raise too_late(
+                self._deployment.title(),
+                "raise `timeout` or `operation_timeout`, or allow more connections with ?connections= in the URL",
             )
         return await self._connect(found, until) if isinstance(found, Room) else found
 

@@ -75,7 +75,17 @@ def owner_in(holder: str) -> str:
 
 
 def state_of(row: SqlRow, floor: int) -> NameState:
-    """Return the state that a row keeps. `floor` is the least counter of a row that was never written."""
+    """Return the state that a row keeps. `floor` is the least counter of a row that was never written.
+
+    Raises StoreError if something else has written the row.
+    """
+    try:
+        return _state_of(row, floor)
+    except (ValueError, TypeError) as error:
+        raise table_codec.foreign(row.name) from error
+
+
+def _state_of(row: SqlRow, floor: int) -> NameState:
     if not row.plain and not row.queue:
         return table_codec.load(row.name, row.counter, row.state, row.idle_after)
     state = NameState(row.counter if row.version else max(row.counter, floor))

@@ -72,8 +72,8 @@ class SessionLockStore:
         self.on_findings: Callable[[Sequence[Finding]], None] = ignore_findings
         self._held = HeldLocks(runtime)
         self._watch = SessionWatch(runtime, self._held, locks)
-        self._waiting = 0
-        """How many requests wait in the database."""
+        self._waiting: set[str] = set()
+        """The ids of the requests that wait in the database. Any thread may add or discard one at any time."""
 
     def identity(self) -> str:
         """Return the title, which names the database."""
@@ -146,14 +146,15 @@ class SessionLockStore:
 
     def _time_to_wait(self, request: AcquireRequest, until: float) -> float:
         """Return how many seconds to wait in the database: 0 if it can't, or too many requests of this client do."""
-        if not request.wait or not self._locks.waits or self._waiting >= self._locks.most // 2:
+        if not request.wait or not self._locks.waits or len(self._waiting) >= self._locks.most // 2:
             return 0.0
         return max(0.0, min(REQUEST_SLICE, (until - self._runtime.now()) / 2))
 
     async def _lock(self, session: AnySession, key: LockKey, request: AcquireRequest, wait: float, until: float) -> int:
         """Take the lock, or wait for it; a session on which that fails is closed, for it may hold the lock."""
-        self._waiting += wait > 0
         try:
+            if wait:
+                self._waiting.add(request.request_id)
             return await session.lock(key, LockTerms(request.owner, request.ttl, request.proposal, wait), until)
         except SessionEndedError as error:
             self._locks.close_session(session)
@@ -162,7 +163,7 @@ class SessionLockStore:
             self._locks.close_session(session)
             raise
         finally:
-            self._waiting -= wait > 0
+            self._waiting.discard(request.request_id)
 
     async def _holders(self, key: LockKey, until: float) -> tuple[str, ...]:
         """Return who holds the lock. Raises StoreError if it is held for another name, or by another program."""

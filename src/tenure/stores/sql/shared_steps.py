@@ -24,6 +24,7 @@ from tenure.runtimes.single import SingleFlight
 from tenure.stores.sql.database import SqlSnapshot
 from tenure.stores.tabled import Steps
 from tenure.table.step import Step
+from tenure.transport.errors import too_late
 
 T = TypeVar("T")
 
@@ -182,9 +183,7 @@ class SharedSteps:
     def _too_late(self, *, sent: bool) -> StoreUnavailable:
         if sent:
             return OutcomeUnknown(f"{self._title} did not answer in time; the request may have been carried out")
-        return StoreUnavailable(
-            f"the request to {self._title} timed out before it was sent: raise `timeout` or `operation_timeout`"
-        )
+        return too_late(self._title)
 
 
 def _another(error: Exception) -> Exception:

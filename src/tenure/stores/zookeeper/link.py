@@ -5,6 +5,7 @@ connection, and its caller decides how long to wait for the reply. Replies arriv
 session even over several connections. So a request that follows an unanswered one sees the outcome of that.
 """
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -30,6 +31,9 @@ from tenure.stores.zookeeper.library import KazooClient, Result
 from tenure.stores.zookeeper.options import ZooKeeperAccess
 
 log = logging.getLogger("tenure")
+
+CLOSE = "tenure-zookeeper-close"
+"""The name of a thread that ends a client."""
 
 CLOSING = 2.0
 """How long the orderly end of a session may take, in seconds."""
@@ -147,6 +151,8 @@ class ZooKeeperLink:
         """How often the connection was lost, as far as this class knows."""
         self._client: KazooClient | None = None
         self._handler: Handler | None = None
+        self._dropped: list[tuple[KazooClient, Handler]] = []
+        """Clients that are to end, and for which no thread could be started."""
         self.session = 0
         """The id of the session; 0 if there is none, or its channel does not exist yet."""
 
@@ -289,6 +295,7 @@ class ZooKeeperLink:
                 self._refuse_if_closed()
                 if self._client is not None:
                     return self._client
+                self._end_dropped()
                 self._error = None
                 self._up.clear()
                 self._client = client = self._make()
@@ -413,7 +420,15 @@ class ZooKeeperLink:
         stuck = self._take(client)
         self._up.set()
         if stuck is not None:
-            threading.Thread(target=_stop, args=stuck, name="tenure-zookeeper-close", daemon=True).start()
+            self._dropped.append(stuck)
+            self._end_dropped()
+
+    def _end_dropped(self) -> None:
+        """End the clients that were dropped, each in a thread. If none starts, the next call tries again."""
+        with self._mutex, contextlib.suppress(RuntimeError):
+            while self._dropped:
+                threading.Thread(target=_stop, args=self._dropped[-1], name=CLOSE, daemon=True).start()
+                self._dropped.pop()
 
     def _take(self, only: KazooClient | None = None) -> tuple[KazooClient, Handler] | None:
         with self._mutex:
@@ -429,6 +444,7 @@ class ZooKeeperLink:
         with self._mutex:
             self._closed = True
         self._up.set()
+        self._end_dropped()
         taken = self._take()
         if taken is None:
             return
@@ -439,7 +455,7 @@ class ZooKeeperLink:
             self._post(done.set)
 
         try:
-            threading.Thread(target=stop, name="tenure-zookeeper-close", daemon=True).start()
+            threading.Thread(target=stop, name=CLOSE, daemon=True).start()
         except RuntimeError:  # the interpreter exits
             _stop(*taken)
             return

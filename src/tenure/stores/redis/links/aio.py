@@ -15,7 +15,7 @@ from typing import Any
 
 from tenure.contracts.runtime import Event
 from tenure.errors import OutcomeUnknown, StoreError
-from tenure.runtimes.aio import AsyncioRuntime
+from tenure.runtimes.aio import AsyncioRuntime, LoopTask
 from tenure.stores.redis.links import wire
 from tenure.stores.redis.links.aio_line import RedisLine
 from tenure.stores.redis.links.aio_pipeline import NotSentError, Pipeline, SilenceLimits
@@ -207,7 +207,7 @@ class ChannelLine(RedisLine):
         self._callbacks = callbacks
         self._prefix = b"s" if sharded else b""
         self._channels: set[str] = set()
-        self._tending: asyncio.Task[None] | None = None
+        self._tending: LoopTask | None = None
 
     async def listen(self, channel: str, until: float) -> None:
         """Subscribe, and return once the server has confirmed it. Idempotent."""
@@ -220,8 +220,8 @@ class ChannelLine(RedisLine):
             except NotSentError:
                 continue
         self._channels.add(channel)
-        if self._tending is None and not self._stopped:
-            self._tending = self._runtime.loop.create_task(self._tend(), name="tenure-channel")
+        if not self._stopped and (self._tending is None or self._tending.ended()):
+            self._tending = self._runtime.spawn(self._tend, "channel", again=True)
 
     def ignore(self, channel: str) -> None:
         """Unsubscribe, without waiting for the confirmation."""
@@ -239,7 +239,7 @@ class ChannelLine(RedisLine):
     async def stopped(self) -> None:
         """After `stop`: wait until its tasks have ended and its sockets are closed."""
         if self._tending is not None:
-            await asyncio.wait({self._tending})
+            await self._tending.join(None)
         await super().stopped()
 
     # -- subscriptions -------------------------------------------------------------------------------------
@@ -292,20 +292,17 @@ class ChannelLine(RedisLine):
     # -- the task for the subscriptions --------------------------------------------------------------------
 
     async def _tend(self) -> None:
-        try:
-            pause = SHORTEST_PAUSE
-            while self._channels:
-                began = self._runtime.now()
-                with contextlib.suppress(StoreError, NotSentError, ReplyError):
-                    pipe = await self.ready(began + self._access.connect_timeout)
-                    await self._catch_up(pipe)
-                    await self._watch(pipe)
-                if self._runtime.now() - began > LONGEST_PAUSE:
-                    pause = SHORTEST_PAUSE
-                await self._runtime.sleep(pause * (0.5 + self._runtime.random()))
-                pause = min(2 * pause, LONGEST_PAUSE)
-        finally:
-            self._tending = None
+        pause = SHORTEST_PAUSE
+        while self._channels:
+            began = self._runtime.now()
+            with contextlib.suppress(StoreError, NotSentError, ReplyError):
+                pipe = await self.ready(began + self._access.connect_timeout)
+                await self._catch_up(pipe)
+                await self._watch(pipe)
+            if self._runtime.now() - began > LONGEST_PAUSE:
+                pause = SHORTEST_PAUSE
+            await self._runtime.sleep(pause * (0.5 + self._runtime.random()))
+            pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _watch(self, pipe: Pipeline) -> None:
         """Return when the subscriptions need something. Cut the connection of a server that gives no sign of life."""

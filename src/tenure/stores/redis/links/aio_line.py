@@ -125,6 +125,8 @@ class RedisLine:
         try:
             await connection.connect()  # type: ignore[no-untyped-call]
             writer = self._detach(connection)
+        except GeneratorExit:  # the coroutine is being closed, and may await nothing more
+            raise
         except BaseException:
             await close_socket(connection)
             raise
@@ -132,6 +134,8 @@ class RedisLine:
         self._latest = pipe = Pipeline(self._runtime, self._address, self._silence, writer, self._hear, self._forget)
         try:
             await self._greet(pipe)
+        except GeneratorExit:
+            raise
         except BaseException:
             pipe.cut(ConnectionAbortedError("connecting was given up"))
             await pipe.closed()

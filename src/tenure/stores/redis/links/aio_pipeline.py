@@ -16,7 +16,7 @@ from typing import Any
 import hiredis
 
 from tenure.contracts.limits import LONGEST_REPLY
-from tenure.runtimes.aio import AsyncioRuntime
+from tenure.runtimes.aio import AsyncioRuntime, retrieve
 from tenure.stores.redis.links import wire
 from tenure.stores.redis.links.link import RedisAddress
 from tenure.transport.forked import abandon_transport
@@ -133,7 +133,7 @@ class Pipeline(asyncio.Protocol):
         """
         if (tally := self._tally) is None:
             counted = self._new_future()
-            counted.add_done_callback(_look_at_error)
+            counted.add_done_callback(retrieve)
             self._tally = _ReplicaTally(counted, replicas, until, until)
             if not self._unsent:
                 self._call_soon(self._flush)
@@ -272,9 +272,3 @@ class Pipeline(asyncio.Protocol):
         """Note that the server keeps up again."""
         self.clogged = False
         self.unclogged.set()
-
-
-def _look_at_error(future: "asyncio.Future[Any]") -> None:
-    """Keep asyncio from reporting an error that no task waits for."""
-    if not future.cancelled():
-        future.exception()

@@ -30,6 +30,7 @@ from tenure.stores.redis.links.link import (
 from tenure.stores.redis.links.listener import RedisListener
 from tenure.stores.redis.links.sockets import BROKEN, RedisConnection, RedisUnsent, connect
 from tenure.stores.redis.scripts import Script
+from tenure.transport.errors import too_late
 from tenure.transport.pool import ConnectionPool
 from tenure.transport.wakeup_pipe import WakeUpPipe
 
@@ -113,14 +114,9 @@ class RedisThreadLink:
         return True
 
     def collect(self) -> None:
-        for connection in self._pool.resting(self._now()):
-            if connection.owed:
-                try:
-                    self._pool.idle.remove(connection)
-                except ValueError:  # another thread has taken it meanwhile, and takes the replies
-                    continue
-                with contextlib.suppress(StoreUnavailable):  # it is closed, and has told whom it owed a reply
-                    self._carry_out(connection, RedisConnection.collect)
+        for connection in self._pool.take_owing(self._now(), lambda each: each.owed):
+            with contextlib.suppress(StoreUnavailable):  # it is closed, and has told whom it owed a reply
+                self._carry_out(connection, RedisConnection.collect)
 
     async def run_replicated(self, script: Script, keys: Words, args: Words, until: float, replicas: int) -> RedisReply:
         return self._run(script, keys, args, until, replicas=replicas)
@@ -240,10 +236,7 @@ class RedisThreadLink:
 
     def _check_time(self, until: float) -> None:
         if self._now() >= until:
-            raise StoreUnavailable(
-                f"the request to the Redis server at {self._address} timed out before it was sent: "
-                "raise `timeout` or `operation_timeout`"
-            )
+            raise too_late(f"the Redis server at {self._address}")
 
     def _connect(self, until: float) -> RedisConnection:
         self._check_open()

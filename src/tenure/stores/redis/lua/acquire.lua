@@ -60,8 +60,8 @@ end
 @state()
 @queue()
 
-open()
-look()
+begin()
+begin_queue()
 quarantine(ttl + delay)
 local refused = request == released or (buried and tonumber(buried) > now)
 

@@ -18,8 +18,8 @@ for i = 1, (#KEYS - 1) / 3 do
     if i > 1 then read(KEYS[3 * i - 1], KEYS[3 * i]) end
     request = ARGV[4 + i]
     local buried = call('GET', KEYS[3 * i + 1])
-    open()
-    look()
+    begin()
+    begin_queue()
     quarantine(ttl + delay)
     refused = request == released or (buried and tonumber(buried) > now)
     replies[i] = acquire()

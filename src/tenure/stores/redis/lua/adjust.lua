@@ -9,8 +9,8 @@
 local request, token, weighs, who = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local larger, successor, length = tonumber(ARGV[7]), ARGV[8], tonumber(ARGV[10])
 
-open()
-look()
+begin()
+begin_queue()
 if successor ~= '' and holder_of(successor) then -- it was handed over before
     serve_queue()
     save()

@@ -7,7 +7,7 @@
 
 local function waited_for()
     for _, request in ipairs(head and call('ZRANGE', Q, 0, -1) or {}) do
-        if waiter(request) then return true end
+        if waiter(request) and not lapsed[request] then return true end
     end
     return false
 end
@@ -15,7 +15,7 @@ end
 local found = {}
 for i = 1, (#KEYS - 1) / 2 do
     if i > 1 then read(KEYS[2 * i], KEYS[2 * i + 1]) end
-    open()
+    begin()
     found[i] = (holders[1] or waited_for()) and 1 or 0
 end
 quarantine(0, true)

@@ -7,13 +7,13 @@
 @operation()
 @views()
 
-open()
+begin()
 local waiters = {}
 local after = '(' .. ARGV[3]
 local last = call('ZRANGE', Q, after, '+inf', 'BYSCORE', 'LIMIT', ARGV[4] - 1, 1, 'WITHSCORES')[2]
 for _, request in ipairs(call('ZRANGE', Q, after, last or '+inf', 'BYSCORE')) do
     local it = waiter(request)
-    if it then
+    if it and not lapsed[request] then
         local alive = math.min(it[W_FRESH], now + it[W_WAITER_TTL]) >= now and listening(it[W_CHANNEL])
         waiters[#waiters + 1] = { it[W_OWNER], it[W_WEIGHT], math.max(0, now - it[W_JOINED]), alive and 1 or 0 }
     end

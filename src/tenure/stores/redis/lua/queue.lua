@@ -97,8 +97,8 @@ end
 
 -- Remember the head of the queue. If the clock stepped back, shorten what that has stretched, so that dead waiters do
 -- not stay.
-local function look()
-    for _, request in ipairs(lapsed) do dequeue(string.sub(request, 2)) end -- it was notified, and sent no request
+local function begin_queue()
+    for _, request in ipairs(lapsed) do dequeue(request) end
     head_before = head
     if not head or now >= used then return end
     if barging then barging[2] = 0 end

@@ -90,8 +90,8 @@ end
 
 local UNREVOKED = 2
 
-open()
-look()
+begin()
+begin_queue()
 if unsure then
     bury(request)
     dequeue(request) -- a late request of this lease may have joined the queue after the lease expired

@@ -85,8 +85,8 @@ for i, lease in ipairs(leases) do
         @outlast(h_expires + h_delay, false)
         replies[i] = 0
     else
-        open()
-        look()
+        begin()
+        begin_queue()
         serve_queue()
         replies[i] = renew(i, unpack(lease))
         save()

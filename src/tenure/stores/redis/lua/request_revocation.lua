@@ -4,8 +4,8 @@
 @operation()
 @views()
 
-open()
-look()
+begin()
+begin_queue()
 serve_queue()
 local all = holders
 holders = {}

@@ -7,8 +7,8 @@
 
 local before, after = tonumber(ARGV[3]), tonumber(ARGV[4])
 
-open()
-look()
+begin()
+begin_queue()
 if capacity ~= before and head then advance('') end -- drops dead waiters, which may be all that uses the name
 if capacity == before or not (holders[1] or head) then
     capacity = after

@@ -8,8 +8,8 @@
 
 local token = tonumber(ARGV[3])
 
-open()
-look()
+begin()
+begin_queue()
 local victims, others = {}, {}
 for _, holder in ipairs(holders) do
     local to = (token == 0 or holder[TOKEN] == token) and victims or others

@@ -96,11 +96,19 @@ end
 --       RUN_ID@OFFSET: with the offset of its last promotion when the connection was made, or 0. Acquire and release do
 --       without it if the generation ends with it.
 -- State   '=' all but the queue, packed (see read_state); w<request> a waiter, packed; r the leases that were revoked,
---         packed (see `revocations` in queue.lua), if any was. Instants and durations are
---         microseconds. `heavy` counts the waiters of each weight above 1, as {weight, count, weight, ...}, or is false
---         if there are none. `barging` is false if no waiter may be passed, else {until when the waiters may be passed,
---         until when the head is not notified again that the name is free, from when on it is not notified any more,
---         {bound, count of such waiters, bound, ...}}.
+--         packed (see `revocations` in queue.lua), if any was. Instants and durations are microseconds.
+--         counter     the last token
+--         blocked     until when a lock delay keeps the name from everybody; `block` is how long that delay is
+--         released    the request that was released last
+--         used        when the last step was taken; `expires` is when the keys expire
+--         queued      the number of waiters; `last_place` is the place of the one that joined last
+--         slowest     the longest interval between two requests of a waiter
+--         heavy       counts the waiters of each weight above 1, as {weight, count, weight, ...}; false if there are none
+--         h_*         the first holder, with '' as h_request if there is none; `others` are the others, or false
+--         tomb        until when the name may have tombstones
+--         barging     false if no waiter may be passed, else {until when the waiters may be passed, until when the head is
+--                     not notified again that the name is free, from when on it is not notified any more, {bound, count
+--                     of such waiters, bound, ...}}
 -- Queue   the waiting requests, scored by their place.
 -- Marker  see `quarantine` in state.lua.
 -- A state or a marker of a later form begins with the mark of that (contracts/forms.py), and is refused by an error with

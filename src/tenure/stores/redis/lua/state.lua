@@ -21,7 +21,7 @@ if kept then
 end
 
 local holders
-local lapsed -- the request ids of placeholders that ended
+local lapsed -- the requests whose placeholder has ended, as a list and as a set. A waiter among them did not ask in time
 local head -- of the queue
 local quarantined -- the end of the quarantine; computed when it is first needed
 local note_head -- a function of queue.lua
@@ -34,7 +34,7 @@ end
 
 -- Bring the state up to date: end what has expired, and cut down what a clock that stepped back has prolonged. The
 -- state may exist without the queue, or the queue without the state: one was evicted or deleted.
-local function open()
+local function begin()
     local all = others or {}
     if h_request ~= '' then
         table.insert(all, 1, { h_request, h_channel, h_owner, h_token, h_weight, h_ttl, h_delay, h_granted, h_expires,
@@ -44,7 +44,10 @@ local function open()
     for _, holder in ipairs(all) do
         if holder[EXPIRES] <= now then
             block_since(holder[EXPIRES], holder[DELAY])
-            if string.sub(holder[REQUEST], 1, 1) == PLACEHOLDER then lapsed[#lapsed + 1] = holder[REQUEST] end
+            if string.sub(holder[REQUEST], 1, 1) == PLACEHOLDER then
+                local request = string.sub(holder[REQUEST], 2)
+                lapsed[#lapsed + 1], lapsed[request] = request, true
+            end
         else
             holder[EXPIRES] = math.min(holder[EXPIRES], now + holder[TTL])
             holders[#holders + 1] = holder

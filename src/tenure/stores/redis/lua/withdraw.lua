@@ -6,8 +6,8 @@
 
 local request = ARGV[3]
 
-open()
-look()
+begin()
+begin_queue()
 if ARGV[4] == '1' then bury(request) end
 local reply = add_owners({ call('ZRANK', Q, request) or call('ZCARD', Q), quarantined_for() })
 remove_holder(request)
