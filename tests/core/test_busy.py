@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, assert_type
 import pytest
 
 from tenure import AsyncClient, Client, LockTimeout, UsageError
+from tenure.contracts.messages import NameView
 from tenure.contracts.store import StoreSource
-from tenure.stores.memory import MemoryTable, memory_source
+from tenure.stores.memory import MemoryStore, MemoryTable, memory_source
 from tests import virtual
 from tests.hazards.helpers import TEST_TIMEOUT, eventually
 
@@ -108,6 +109,41 @@ def test_a_call_that_may_be_skipped_waits_for_its_timeout_first() -> None:
         assert skipping() == "report"
         with other.lock("report"):
             assert skipping() is None
+
+
+def test_a_call_that_is_skipped_does_not_ask_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody sees the explanation. An error has one, for which the store is asked once more."""
+    asked = list[str]()
+    inspect = MemoryStore.inspect
+
+    async def note(store: MemoryStore, name: str, until: float) -> NameView:
+        asked.append(name)
+        return await inspect(store, name, until)
+
+    async def main() -> None:
+        source = memory_source(MemoryTable())
+        async with AsyncClient(store=source) as client, AsyncClient(store=source) as other:
+
+            async def report() -> str:
+                return "report"
+
+            async with other.lock("report"):
+                kinds: list[dict[str, Any]] = [{}, {"reentrant": True}, {"detect_deadlock": True}]
+                for options in kinds:
+                    lock: Any = client.lock("report", busy="skip", timeout=5, **options)
+                    assert await lock(report)() is None
+                assert not asked
+                with pytest.raises(LockTimeout, match="is held by"):
+                    await client.lock("report", busy="skip", timeout=5).acquire()
+                assert asked == ["report"]
+
+    monkeypatch.setattr(MemoryStore, "inspect", note)
+    virtual.run(main)
+    asked.clear()
+    source = memory_source(MemoryTable())
+    with Client(store=source) as client, Client(store=source) as other, other.lock("report"):
+        assert client.lock("report", busy="skip", timeout=0.05)(lambda: "report")() is None
+    assert not asked
 
 
 def test_a_caller_may_want_an_error_instead_of_a_wait(source: StoreSource) -> None:

@@ -432,7 +432,7 @@ PAUSE = "pause = min(2 * pause, LONGEST_PAUSE)\n"
             lambda: [test_two_clients_change_a_cell_in_turns("counter") for _ in range(20)],  # who starves is chance
         ),
         (
-            wrong(("share.change(after.state, ", "share.change(seen.content.state, ")),
+            wrong(("share.change, after.state, ", "share.change, seen.content.state, ")),
             lambda: test_the_callers_of_a_client_share_requests(300),
         ),
         (wrong(("                event.set()\n", "                pass\n")), test_a_caller_that_leaves_stops_no_other),

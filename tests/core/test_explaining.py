@@ -10,7 +10,7 @@ from tenure import AsyncClient, Cause, Explanation, Life, LockTimeout, StoreUnav
 from tenure.contracts.limits import EVERYBODY
 from tenure.contracts.messages import HolderView, NameView, NotGranted, WaiterView
 from tenure.core import explaining
-from tenure.core.explaining import ALONE, NEWCOMER, Around, Asked, explain, near_names, seen_at_the_end
+from tenure.core.explaining import ALONE, NEWCOMER, Around, ExplainedRequest, explain, near_names, seen_at_the_end
 from tenure.core.session import EXPLAIN_TIMEOUT, Session
 from tenure.errors import Wait
 from tenure.primitives.base import LockBase
@@ -46,7 +46,7 @@ def view(capacity: int, *parties: HolderView | WaiterView, quarantine: float = 0
 KEPT = replace(holder("web/17", left=4.0, ttl=10.0), released=True)
 CIRCLE = (Wait("a", "orders", "b", "1 x", "2 y"), Wait("b", "parcels", "a", "2 y", "1 x"))
 
-CAUSES: dict[str, tuple[NameView, Asked, Around, tuple[Cause, ...]]] = {
+CAUSES: dict[str, tuple[NameView, ExplainedRequest, Around, tuple[Cause, ...]]] = {
     "free": (view(1), NEWCOMER, ALONE, (Cause.FREE,)),
     "held": (view(1, holder()), NEWCOMER, ALONE, (Cause.HELD,)),
     "held, others wait": (view(1, holder(), waiter()), NEWCOMER, ALONE, (Cause.HELD,)),
@@ -64,24 +64,24 @@ CAUSES: dict[str, tuple[NameView, Asked, Around, tuple[Cause, ...]]] = {
     ),
     "min_hold": (view(1, KEPT), NEWCOMER, ALONE, (Cause.MIN_HOLD,)),
     "min_hold beside a holder": (view(2, KEPT, holder()), NEWCOMER, ALONE, (Cause.HELD,)),
-    "capacity": (view(4, holder(weight=3)), Asked(2), ALONE, (Cause.CAPACITY,)),
-    "full semaphore": (view(4, holder(weight=4)), Asked(1), ALONE, (Cause.HELD,)),
+    "capacity": (view(4, holder(weight=3)), ExplainedRequest(2), ALONE, (Cause.CAPACITY,)),
+    "full semaphore": (view(4, holder(weight=4)), ExplainedRequest(1), ALONE, (Cause.HELD,)),
     "behind a writer": (view(EVERYBODY, holder(), waiter(weight=EVERYBODY)), NEWCOMER, ALONE, (Cause.WRITER,)),
     "the writer itself": (
         view(EVERYBODY, holder(), waiter(weight=EVERYBODY)),
-        Asked(EVERYBODY, 0),
+        ExplainedRequest(EVERYBODY, 0),
         ALONE,
         (Cause.HELD,),
     ),
     "a reader before the writer": (
         view(EVERYBODY, holder(), waiter(weight=EVERYBODY)),
-        Asked(1, 0),
+        ExplainedRequest(1, 0),
         ALONE,
         (Cause.FREE,),
     ),
     "behind a reader behind a writer": (
         view(EVERYBODY, holder(), waiter("w/1", EVERYBODY), waiter()),
-        Asked(1, 1),
+        ExplainedRequest(1, 1),
         ALONE,
         (Cause.WRITER,),
     ),
@@ -254,20 +254,22 @@ def check_timeouts(module: ModuleType) -> None:
     """Assert that the holder who was in the way is told, not the one who has the name since."""
     missed = NotGranted(("web/17",), 2)
     later = view(1, holder("next/9"), waiter())
-    told: Explanation = module.explain(module.seen_at_the_end("orders", missed, later, 1), ABLE, Asked(1, 2), ALONE)
+    told: Explanation = module.explain(
+        module.seen_at_the_end("orders", missed, later, 1), ABLE, ExplainedRequest(1, 2), ALONE
+    )
     assert told.text == "it is held by web/17"
     assert (told.ahead, told.holders[0].token) == (2, None)
     same = module.seen_at_the_end("orders", missed, view(1, holder()), 1)
-    assert "for 90.0 s, renewing" in module.explain(same, ABLE, Asked(1, 2), ALONE).text
+    assert "for 90.0 s, renewing" in module.explain(same, ABLE, ExplainedRequest(1, 2), ALONE).text
     quarantined = module.seen_at_the_end("orders", NotGranted((), quarantine=9_000_000), None, 1)
-    assert module.explain(quarantined, ABLE, Asked(1, 0), ALONE).cause is Cause.QUARANTINE
+    assert module.explain(quarantined, ABLE, ExplainedRequest(1, 0), ALONE).cause is Cause.QUARANTINE
 
 
 def test_a_timeout_names_who_was_in_the_way() -> None:
     """Though another holds the name by the time of the look; and also if the look fails."""
     check_timeouts(explaining)
     alone = seen_at_the_end("orders", NotGranted(("a", "b"), 0), None, 4)
-    assert explain(alone, ABLE, Asked(1, 0, 4)).text == "it is held by a and b"
+    assert explain(alone, ABLE, ExplainedRequest(1, 0, 4)).text == "it is held by a and b"
 
 
 def test_a_timeout_comes_in_time_though_the_look_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,7 +345,7 @@ BUGS: dict[str, tuple[str, str]] = {
         "if full is None and not view.quarantined_for:",
     ),
     "dead waiters taken for live ones": ("live = [waiter for waiter in before if waiter.alive]", "live = [*before]"),
-    "waiters behind taken for those before": ("view.waiters[: asked.ahead]", "view.waiters[asked.ahead :]"),
+    "waiters behind taken for those before": ("view.waiters[: request.ahead]", "view.waiters[request.ahead :]"),
     "a silent holder told as renewing": (
         "Life.SILENT if idle >= min(late, holder.ttl)",
         "Life.SILENT if idle > holder.ttl",
@@ -366,7 +368,7 @@ BUGS: dict[str, tuple[str, str]] = {
         "seen.quarantined_for",
     ),
     "an eviction claimed of a store without a queue": ("not used and able.queue and", "not used and"),
-    "weights that are ignored": ("asked.weight <= free", "free"),
+    "weights that are ignored": ("request.weight <= free", "free"),
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import tenure.client.base
 import tenure.lease
-from tenure import AsyncClient, AsyncLease, Client, LeaseLost, LeaseState, Outcome, StoreError, UsageError
+from tenure import AsyncClient, AsyncLease, Client, LeaseLost, LeaseState, Outcome, Stopped, StoreError, UsageError
 from tenure.contracts.handles import Handle, read_handle
 from tenure.contracts.messages import (
     AcquireRequest,
@@ -20,6 +20,7 @@ from tenure.contracts.messages import (
     Granted,
     Notification,
     ReleaseRequest,
+    RenewReplies,
     RenewReply,
     RenewRequest,
 )
@@ -34,7 +35,7 @@ from tenure.table.step import Step
 from tenure_testing.conformance import CHECKS, run_check
 from tenure_testing.conformance.wire import FaultyWire
 from tests import virtual
-from tests.hazards.helpers import soon
+from tests.hazards.helpers import disturbed, soon
 from tests.planting import module_with, planted
 
 HANDLE = Handle("space:name", "abc-1", 1795796007737373, 5_000_000, 2, 3, 7)
@@ -84,7 +85,7 @@ class HeldUpStore(MemoryStore):
             raise OutcomeUnknown("lost by the test")
         return reply
 
-    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
+    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> RenewReplies:
         """Wait, and renew."""
         type(self).renewals += 1
         if self.renewing is not None:
@@ -284,6 +285,30 @@ def test_a_handle_renews_and_releases_until_it_is_adopted() -> None:
         assert await is_free(here)
 
     run(work)
+
+
+@pytest.mark.parametrize("ending", ["close", "drain"])
+def test_an_adoption_that_a_close_overtakes_leaves_no_lease(ending: str) -> None:
+    """The client was closed, or drained, before it had the lease: nobody would renew it, and it is released."""
+
+    async def main() -> None:
+        source = virtual.source()
+        ends: list[asyncio.Task[None]] = []
+
+        async def end_meanwhile(operation: str, done: bool) -> None:
+            if operation == "renew" and done and not ends:
+                ends.append(asyncio.create_task(getattr(client, ending)()))
+                await asyncio.sleep(0.5)
+
+        client = AsyncClient(store=disturbed(source, end_meanwhile))
+        async with AsyncClient(store=source) as other:
+            handle = await (await other.lock("name", ttl=30).acquire()).detach()
+            with pytest.raises((Stopped, UsageError), match=r"drained|closed"):
+                await client.adopt(handle)
+            await ends[0]
+            assert await is_free(other)
+
+    virtual.run(main)
 
 
 def test_an_adopter_that_dies_while_it_waits_frees_no_lease_of_another() -> None:
@@ -567,7 +592,7 @@ IN_THE_PROTOCOL = {
         "",
     ),
     "the first owner goes on": ("if not lease.detach():", "if False:", "detached_lease_is_adopted_without_a_gap"),
-    "nobody renews": ("session.renewer.add(lease)\n    session.highest", "session.highest", ""),
+    "nobody renews": ("session.renewer.add(lease)\n    session.highest_token", "session.highest_token", ""),
     "the handle keeps its old token": (
         "grant.name, new_id, adjust.raise_to, adjust.ttl,",
         "grant.name, new_id, adjust.token, adjust.ttl,",

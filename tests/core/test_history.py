@@ -18,6 +18,7 @@ from tenure.contracts.runtime import Runtime, ShuttingDown
 from tenure.contracts.store import StoreSource
 from tenure.core import history
 from tenure.core.history import LONGEST_PERIOD, MOST_BYTES, MOST_ENTRIES, Recorder, Told, added
+from tenure.core.session import Session
 from tenure.errors import OutcomeUnknown
 from tenure.runtimes import threads
 from tenure.stores.memory import MemoryStore, MemoryTable, memory_source
@@ -367,3 +368,28 @@ def _check_all() -> None:
     test_a_store_that_cannot_be_opened_is_tried_less_and_less_often()
     test_ends_are_added_while_the_client_works_and_when_it_is_closed()
     test_closing_writes_where_no_thread_starts()
+
+
+CALLS: dict[str, Callable[[Client], object]] = {
+    "a history": lambda client: client.history("name"),
+    "a counter": lambda client: client.counter("name").get(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_client_that_is_closed_as_its_session_begins_says_so(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the session begins before the call is driven or within it, it is closed, and the error says so."""
+    client = Client("memory://")
+    start = client._start
+
+    def close_meanwhile(runtime: Runtime) -> Session:
+        session = start(runtime)
+        thread = threading.Thread(target=client.close)
+        thread.start()
+        thread.join()
+        return session
+
+    monkeypatch.setattr(client, "_start", close_meanwhile)
+    with pytest.raises(UsageError, match="closed"):
+        CALLS[call](client)
+    assert client._session is None

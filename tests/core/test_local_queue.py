@@ -618,9 +618,9 @@ def test_tasks_of_different_clients_have_equal_shares(crowds: tuple[int, ...], h
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        ("contender.turn < local_queue.turn and ", ""),
-        ("contender.turn < local_queue.turn", "contender.turn <= local_queue.turn"),
-        ("contender.turn < local_queue.turn", "False"),
+        ("waiter.turn < local_queue.turn and ", ""),
+        ("waiter.turn < local_queue.turn", "waiter.turn <= local_queue.turn"),
+        ("waiter.turn < local_queue.turn", "False"),
     ],
 )
 def test_a_planted_bug_in_the_rule_of_turns_is_found(right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -662,11 +662,11 @@ def test_a_turn_begins_when_another_client_waits() -> None:
 @pytest.mark.parametrize(
     ("owner", "method", "right", "wrong"),
     [
-        (LocalQueues, "_may_hand_off", "contender.turn < local_queue.turn and ", ""),
+        (LocalQueues, "_may_hand_off", "waiter.turn < local_queue.turn and ", ""),
         (LocalQueues, "_may_hand_off", " and local_queue.passed < self._fairness_count", ""),
         (LocalQueues, "_may_hand_off", "passed < self", "passed <= self"),
         (LocalQueue, "note_contended", "self.begin_turn(now, contended=True)", "self.bounded = True"),
-        (LocalQueues, "_join", "contender.turn = local_queue.turn", "pass"),
+        (LocalQueues, "_join", "waiter.turn = local_queue.turn", "pass"),
     ],
 )
 def test_a_planted_bug_in_a_turn_is_found(

@@ -65,6 +65,61 @@ def test_a_name_that_cannot_be_formatted_is_refused_at_decoration(client: Client
         client.lock(name)(_plain)
 
 
+class _Handler:
+    """A class with a method, as the views of Django have."""
+
+    def get(self, request: str, order: int = 1) -> str:
+        return f"{request} {order}"
+
+
+def _bound_as_django_does() -> Callable[..., str]:
+    """Return a partial of a method that says it wraps the function of the class, as `method_decorator` makes it."""
+    return functools.wraps(_Handler.get)(functools.partial(_Handler().get))
+
+
+def test_a_partial_that_wraps_its_function_gives_the_rest_of_its_arguments(client: Client) -> None:
+    """The name is filled from what a call gives, not from the parameters of what it says it wraps."""
+    seen: list[str] = []
+
+    def work(part: str, order: int, **rest: int) -> None:
+        seen.extend(client.names())
+
+    client.lock("{request}:{order}")(_bound_as_django_does())("a", order=2)
+    client.lock("{order}")(functools.update_wrapper(functools.partial(work, "a"), work))(3)
+    client.lock("{customer}:{rest[customer]}")(work)("a", 1, customer=4)  # a function with **rest may get any name
+    client.lock("{order}")(client.lock("{part}")(work))("b", 5)
+    assert seen == ["3", "4:4", "5", "b"]
+    with pytest.raises(UsageError, match="use one of request, order"):
+        client.lock("{self}")(_bound_as_django_does())
+    with pytest.raises(UsageError, match="type shows no parameters"):
+        client.lock("{x}")(type)
+    with pytest.raises(TypeError, match=r"'\{customer\}' cannot be filled from this call of .*work \('customer'\)"):
+        client.lock("{customer}")(work)("a", 1)
+
+
+def _with_a_directory(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a function one more argument, as `mock.patch` and many fixtures do."""
+
+    @functools.wraps(function)
+    def wrapper(*args: object, **kwargs: object) -> object:
+        return function(*args, "directory", **kwargs)
+
+    return wrapper
+
+
+def test_a_decorator_may_supply_arguments_below_a_fixed_name(client: Client) -> None:
+    """A name without fields needs no argument; one with fields cannot know what the decorator supplies."""
+
+    def work(order: int, directory: str) -> list[str]:
+        return [directory, str(order), *client.names()]
+
+    assert client.lock("a{{b}}")(_with_a_directory(work))(7) == ["directory", "7", "a{b}"]
+    assert client.lock("n")(min)(2, 1) == 1
+    with pytest.raises(TypeError, match=r"'directory'.*put the lock below that decorator"):
+        client.lock("order:{order}")(_with_a_directory(work))(7)
+    assert _with_a_directory(client.lock("order:{order}")(work))(7) == ["directory", "7", "order:7"]
+
+
 @pytest.mark.parametrize(
     "function", [_coroutine, _generator, functools.partial(_coroutine, 1)], ids=["async", "generator", "partial"]
 )

@@ -2,20 +2,26 @@
 
 import asyncio
 import itertools
+import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
 
-from tenure import AsyncClient, Client, StoreError, StoreUnavailable
+from tenure import AsyncClient, Client, StoreError, StoreUnavailable, UsageError
+from tenure.contracts.cells import Cell
 from tenure.contracts.messages import Notification
 from tenure.contracts.runtime import Runtime
 from tenure.contracts.store import StoreSource
 from tenure.core.access import OPENING
+from tenure.core.cells import Cells
 from tenure.runtimes.threads import drive
 from tenure.stores.memory import MemoryStore, MemoryTable, memory_source
 from tests import virtual
 from tests.etcd.scenes import Meanwhile
+from tests.planting import planted
 
 RETRY_FOR = 10.0
 TIMEOUT = 1.0
@@ -59,6 +65,10 @@ async def say_nothing(runtime: Runtime, until: float) -> None:
 async def refuse(runtime: Runtime, until: float) -> None:
     """Refuse at once."""
     raise StoreUnavailable("connection refused")
+
+
+async def answer(runtime: Runtime, until: float) -> None:
+    """Accept at once."""
 
 
 async def took(doing: Coroutine[Any, Any, object], error: type[Exception] = StoreUnavailable) -> float:
@@ -150,6 +160,141 @@ def test_a_store_that_comes_up_in_time_is_used() -> None:
     virtual.run(main)
 
 
+def seller(client: AsyncClient) -> Coroutine[Any, Any, object]:
+    """Return the sale of a unit of a stock that has some."""
+
+    async def sell() -> int:
+        stock = client.stock("name")
+        await stock.restock(1)
+        return await stock.take(1)
+
+    return sell()
+
+
+async def work() -> None:
+    """Do nothing, as a job."""
+
+
+CALLS: dict[str, Callable[[AsyncClient], Coroutine[Any, Any, object]]] = {
+    "a counter counts": lambda client: client.counter("name").add(1),
+    "a counter is read": lambda client: client.counter("name").get(),
+    "a limit lets pass": lambda client: client.limit("name", 5, 60.0).acquire(),
+    "a limit is asked": lambda client: client.limit("name", 5, 60.0).available(),
+    "a limit is busy": lambda client: client.limit("name", 5, 60.0).busy_for(),
+    "a stock sells": seller,
+    "a job runs": lambda client: client.once("name", window=60).run(work),
+    "a job runs by key": lambda client: client.once("name", key="key").run(work),
+    "a semaphore is used": lambda client: client.semaphore("name", None).acquire(),
+}
+"""The calls besides acquisitions of locks that wait for a store."""
+
+
+@pytest.mark.parametrize("each", [say_nothing, refuse])
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_waits_for_its_store_as_an_acquisition_does(
+    call: str, each: Callable[[Runtime, float], Coroutine[Any, Any, None]]
+) -> None:
+    """For `retry_for`, within which the last try begins, or until the client is closed. A store may come up in time."""
+
+    async def up_after_three_seconds(runtime: Runtime, until: float) -> None:
+        if runtime.now() < virtual.START + 3.0:
+            await each(runtime, until)
+
+    async def main() -> None:
+        async with AsyncClient(store=Tries(each).source()) as client:
+            assert RETRY_FOR - 1.0 <= await took(CALLS[call](client)) <= RETRY_FOR + TIMEOUT + 0.001
+        async with AsyncClient(store=Tries(each).source()) as client:
+            calling = asyncio.create_task(took(CALLS[call](client), UsageError))
+            await asyncio.sleep(1.0)
+            await client.close()
+            assert await calling <= (OPENING + 1) * TIMEOUT
+
+    async def comes_up() -> None:
+        tries = Tries(up_after_three_seconds)
+        async with AsyncClient(store=tries.source()) as client:
+            with suppress(UsageError):  # the store has no number of permits
+                await CALLS[call](client)
+            assert len(tries.began) > 1
+
+    virtual.run(main)
+    virtual.run(comes_up)
+
+
+@pytest.mark.parametrize("each", [say_nothing, refuse])
+@pytest.mark.parametrize("timeout", [0.0, 3.0])
+def test_a_call_waits_no_longer_than_its_timeout(
+    each: Callable[[Runtime, float], Coroutine[Any, Any, None]], timeout: float
+) -> None:
+    """With a timeout of 0 there is one try, which takes at most one `operation_timeout`."""
+
+    async def main() -> None:
+        tries = Tries(each)
+        async with AsyncClient(store=tries.source()) as client:
+            spent = await took(client.limit("name", 5, 60.0).acquire(timeout=timeout))
+            assert timeout - 1.0 <= spent <= max(timeout, TIMEOUT) + 0.001
+            assert len(tries.began) == 1 or timeout
+            if timeout:
+                assert await took(client.once("name", key="key", timeout=timeout).run(work)) <= timeout + 0.001
+                assert await took(client.semaphore("name", None, timeout=timeout).acquire()) <= timeout + 0.001
+
+    virtual.run(main)
+
+
+def test_a_call_of_a_thread_waits_for_its_store() -> None:
+    """As one of a task does."""
+    up_at = time.monotonic() + 0.1
+
+    async def up_soon(runtime: Runtime, until: float) -> None:
+        if time.monotonic() < up_at:
+            await refuse(runtime, until)
+
+    with Client(store=Tries(up_soon).source()) as client:
+        assert client.counter("name").add(1) == 1
+
+
+@pytest.mark.parametrize("call", ["a counter is read", "a limit is asked", "a stock sells", "a job runs"])
+def test_a_call_waits_for_a_store_that_dies_later(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also its first request, which reads."""
+
+    async def main() -> None:
+        async with AsyncClient(store=Tries(answer).source()) as client:
+            await client.counter("other").get()
+            back_at, read = asyncio.get_running_loop().time() + 3.0, MemoryStore.read_cell
+
+            async def read_cell(self: MemoryStore, name: str, until: float) -> Cell:
+                if self._runtime.now() < back_at:
+                    raise StoreUnavailable("it has died")
+                return await read(self, name, until)
+
+            monkeypatch.setattr(MemoryStore, "read_cell", read_cell)
+            await CALLS[call](client)
+            assert asyncio.get_running_loop().time() >= back_at
+
+    virtual.run(main)
+
+
+def test_a_call_whose_store_was_opened_late_ends_with_its_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last request may begin until then. At that very instant no other one does."""
+    reads = 0
+
+    async def late(runtime: Runtime, until: float) -> None:
+        await runtime.sleep(0.8)
+
+    async def read_cell(self: MemoryStore, name: str, until: float) -> Cell:
+        nonlocal reads
+        reads += 1
+        assert reads < 100
+        raise StoreUnavailable("it has died")
+
+    async def main() -> None:
+        async with AsyncClient(store=Tries(late).source()) as client:
+            assert await took(client.limit("name", 5, 60.0).acquire(timeout=TIMEOUT)) <= TIMEOUT + 0.001
+            assert reads > 1
+
+    monkeypatch.setattr(MemoryStore, "read_cell", read_cell)
+    virtual.run(main)
+
+
 def test_an_error_that_a_retry_cannot_repair_is_raised_at_once() -> None:
     """A wrong password is such an error."""
 
@@ -163,3 +308,26 @@ def test_an_error_that_a_retry_cannot_repair_is_raised_at_once() -> None:
             assert len(tries.began) == 1
 
     virtual.run(main)
+
+
+WAITS = test_a_call_waits_for_its_store_as_an_acquisition_does
+BRIEF = test_a_call_waits_no_longer_than_its_timeout
+
+
+@pytest.mark.parametrize(
+    ("method", "right", "wrong", "check"),
+    [
+        ("_open", "timeout and longest", "0.0", partial(WAITS, "a counter counts", refuse)),
+        ("_open", "timeout and longest", "None", partial(BRIEF, say_nothing, 0.0)),
+        ("_open", "timeout and longest", "longest and None", partial(BRIEF, refuse, 3.0)),
+        ("look", "self._open(timeout)", "self._open(0.0)", partial(WAITS, "a limit is asked", refuse)),
+        ("look", "self._open(timeout)", "self._open(None)", partial(BRIEF, refuse, 3.0)),
+    ],
+)
+def test_a_planted_bug_is_found(
+    monkeypatch: pytest.MonkeyPatch, method: str, right: str, wrong: str, check: Callable[[], None]
+) -> None:
+    """Each is one that a maintainer could bring in."""
+    monkeypatch.setattr(Cells, method, planted(Cells, method, right, wrong))
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        check()

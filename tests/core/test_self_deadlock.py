@@ -42,7 +42,7 @@ def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
 def waits_in_queue(client: Client) -> bool:
     """Return whether somebody waits for the name, in the local queue or in the store's."""
     queues = client.session().local_queues._queues.values()
-    return any(each.contenders for each in queues) or bool(client.inspect("name").waiters)
+    return any(each.waiters for each in queues) or bool(client.inspect("name").waiters)
 
 
 # -- semaphores --------------------------------------------------------------------------------------------------

@@ -93,6 +93,34 @@ def test_a_decorated_function_runs_once(client: Client) -> None:
     assert report(1).status is JobStatus.DONE
 
 
+def test_a_decorated_function_runs_once_for_each_name_and_key(source: StoreSource) -> None:
+    """They are filled from the arguments of the call; async functions too."""
+
+    async def main() -> None:
+        async with AsyncClient(store=source) as client:
+
+            @client.once("import:{customer}", key="{day}:{{x}}")
+            async def load(customer: int, day: str) -> str:
+                return f"{customer} {day}"
+
+            assert [(await load(*each)).ran for each in ((1, "a"), (2, "a"), (1, "b"), (1, "a"))] == [True] * 3 + [
+                False
+            ]
+            assert [view.name for view in await client.jobs()] == ["import:1", "import:2"]
+            assert (await client.once("import:1", key="a:{x}").run(load, 1, "a")).status is JobStatus.DONE
+
+    asyncio.run(main())
+    with Client(store=source) as client:
+
+        @client.once("report:{number}", window="daily")
+        def report(number: int) -> int:
+            return number + 1
+
+        assert [report(each).ran for each in (1, 2, 1)] == [True, True, False]
+        with pytest.raises(UsageError, match="no such parameter"):
+            client.once("migrate", key="{revision}")(report)
+
+
 def test_async_calls(source: StoreSource) -> None:
     """Tasks that call a job at the same time: one runs it, the others say so."""
 
@@ -597,7 +625,7 @@ def test_the_wrong_form_is_refused(client: Client) -> None:
 
 def test_a_store_without_cells_refuses_when_the_job_is_made() -> None:
     """With another store to use."""
-    plain = Capabilities(min_ttl=0.1, queue=True, weights=True, local=True)
+    plain = Capabilities(min_ttl=0.1, queue=True, weights=True, runs_in_caller=True)
     client = Client(store=StoreSource("plain://", plain, lambda _runtime: None))  # type: ignore[arg-type,return-value]
     with pytest.raises(
         UsageError, match=r"plain:// keeps no jobs that run once.*sqlite:///path, redis://host or postgresql"

@@ -184,6 +184,8 @@ class User:
         """Let others go on."""
         await Turn()
 
+    opened = True
+
     async def open(self) -> None:
         """Do nothing."""
 

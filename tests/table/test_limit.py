@@ -68,10 +68,10 @@ class Users:
         return reserved, ahead
 
     def settle(self, place: int, actual: int) -> None:
-        """Count other units for a slot."""
+        """Count other units for a slot; too many stay, if the limit takes them back no more."""
         _, units, slot = self.slots[place]
-        self.change(limit.settle(self.rule, slot, actual - units))
-        self.slots[place][1] = actual
+        if self.change(limit.settle(self.rule, slot, actual - units)) or actual > units:
+            self.slots[place][1] = actual
 
     def give_back(self) -> None:
         """Give the last slot back, by a caller who was not told which it is."""
@@ -117,7 +117,9 @@ def use(users: Users, data: st.DataObject, per: int) -> None:
             come = [place for place, (at, _, _) in enumerate(users.slots) if at <= users.real]
             if come:
                 place = data.draw(st.sampled_from(come))
-                users.settle(place, data.draw(st.integers(0, users.slots[place][1])))
+                most = users.slots[place][1]
+                for actual in data.draw(st.lists(st.integers(0, most), min_size=1, max_size=3)):
+                    users.settle(place, actual)
         else:
             free, longest = users.available(), {"reserve": None, "try": 0, "short": per}[kind]
             reserved, ahead = users.reserve(units, longest)
@@ -218,6 +220,18 @@ def test_a_window_takes_what_comes_back() -> None:
     users.real += SECOND
     users.give_back()
     assert users.reserve(1)[1] == SECOND  # after the second, who has just passed
+
+
+def test_a_window_counts_units_that_had_all_come_back() -> None:
+    """Of any of its slots: a cost that was said to be nothing, and is something, makes the next callers wait."""
+    users = Users(WindowRule(5, SECOND))
+    for _ in range(3):
+        users.reserve(1)
+        users.real += SECOND // 10
+    for place in (1, 2, 0):
+        users.settle(place, 0)
+        users.settle(place, 2)
+    assert (users.available(), users.reserve(1)[1]) == (0, 7 * SECOND // 10)
 
 
 def test_a_long_queue_makes_no_long_state() -> None:
@@ -415,6 +429,7 @@ FULL = searched(test_a_window_is_as_full_as_it_may_be)
 COUNTED = searched(test_no_window_of_a_calendar_has_too_many)
 QUEUED = test_a_long_queue_makes_no_long_state
 RETURNED = test_a_window_takes_what_comes_back
+SETTLED = test_a_window_counts_units_that_had_all_come_back
 AHEAD = test_a_calendar_that_was_ahead_for_long_is_not_waited_for
 STEADY = test_a_rate_that_changes_while_slots_lie_ahead_keeps_the_arrival_time
 
@@ -435,6 +450,9 @@ STEADY = test_a_rate_that_changes_while_slots_lie_ahead_keeps_the_arrival_time
         ((WindowRule, "add"), "later >= self.rate", "False", QUEUED),
         ((WindowRule, "settle"), "each is log[-1] if slot is None", "each is log[0] if slot is None", RETURNED),
         ((WindowRule, "settle"), "each.first <= slot <= each.last", "slot <= each.last", RETURNED),
+        ((WindowRule, "settle"), "more > 0", "False", KEPT),
+        ((WindowRule, "settle"), "more > 0", "False", SETTLED),
+        ((WindowRule, "settle"), "key=lambda each: each.last", "key=bool", SETTLED),
         ((WindowRule, "free"), "log[-1].last > present", "False", KEPT),
         ((WindowRule, "add"), "log[-1].first // width == slot // width", "log[-1].last <= slot + self.per", FULL),
         ((SmoothRule, "settle"), "kept[2] != slot", "False", KEPT),

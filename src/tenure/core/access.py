@@ -48,14 +48,13 @@ MOST_PLANS = 1000
 class AttemptPlan:
     """The values that all attempts of one client for one spec share. The first attempt computes them."""
 
-    __slots__ = ("interval", "key", "owner", "request_timeout", "shared", "shared_range", "ttl", "usual_key")
+    __slots__ = ("interval", "owner", "request_timeout", "shared", "shared_range", "ttl", "usual_key")
 
     def __init__(self, access: "StoreAccess", spec: LockSpec) -> None:
         """Compute it, for a client that is open."""
         longest = INTERVAL if access.channel else POLLING
-        self.key = spec.key
-        self.usual_key = None if spec.linger or access.events is not None else self.key
-        """The key, if an acquisition is nothing but that of a local queue, as most are."""
+        self.usual_key = None if spec.linger or access.events is not None else spec.key
+        """The key of the local queue, if an acquisition is nothing more than an acquisition there, as most are."""
         self.ttl = spec.ttl if spec.max_hold == NEVER else min(spec.ttl, micros(spec.max_hold))
         self.interval = longest if self.ttl >= 4 * longest else self.ttl // 4
         self.owner = spec.metadata or access.owner
@@ -109,16 +108,16 @@ class StoreAccess:
         """The acquisitions under way, by the id of their request."""
         self.plans: dict[tuple[object, ...], AttemptPlan] = {}
         """What attempts have computed from a spec, by the `plan_key` of the spec."""
-        self.background_releases = BackgroundReleases(runtime)
-        self.late_releases = BackgroundReleases(runtime)
-        """Those that the store has not answered: others do not wait behind their pauses."""
-        self.local_waiters: Callable[[str], list[WaiterView]] = _none
+        self.local_waiters: Callable[[str], list[WaiterView]] = _no_waiters
         """Returns the local waiters of a name, of whom the store does not know."""
         self.recorder = Recorder(runtime, self.prefix) if settings.record else None
         """Writes the history of names, if that was asked for."""
         self.events = self._make_events(settings)
         """Makes the events; None if nobody listens."""
         self.renewer = Renewer(runtime, store, self.requests.request_timeout, self.events)
+        self.background_releases = BackgroundReleases(runtime, self.renewer.look_by)
+        self.late_releases = BackgroundReleases(runtime, self.renewer.look_by)
+        """Those that the store has not answered: others do not wait behind their pauses."""
         self.opened = False
         self.opening = SingleFlight(runtime)
         self.closed = False
@@ -129,9 +128,9 @@ class StoreAccess:
         self._deliver = deliver
         if isinstance(store, Examinable):
             store.on_findings = self.requests.log_findings
-        self.local = store.capabilities.local
+        self.runs_in_caller = store.capabilities.runs_in_caller
         """Whether this process itself carries out requests."""
-        self.highest = 0
+        self.highest_token = 0
         """The highest token that this client has seen, which tells a store that lost its state where to go on."""
 
     def _make_events(self, settings: Settings) -> Events | None:
@@ -142,18 +141,22 @@ class StoreAccess:
         events.watch(self.store)
         return events
 
-    async def open(self, timeout: float | None = 0.0, spec: LockSpec | None = None) -> None:
+    async def open(self) -> None:
+        """Open the store, as `open_within`, by one try, which may take `OPENING` times the `operation_timeout`."""
+        if not self.opened:
+            await self.open_within(0.0, requests=OPENING)
+
+    async def open_within(self, timeout: float | None, spec: LockSpec | None = None, requests: int = 1) -> None:
         """Open the store once: the first caller opens it, other callers wait for that, each within its own timeout.
 
-        For an acquisition of `spec`, `timeout` is that of the acquisition (None: no end). A store that does not answer
-        is tried again for `retry_for` seconds, but not after the timeout. With a timeout of 0, which all other
-        operations give, there is one try, for an acquisition within one `operation_timeout`. Raises StoreUnavailable
-        if the store is not open by then.
+        For an acquisition (of `spec`, if it is of a lock) or a change, `timeout` is that of the call (None: no end). A
+        store that does not answer is tried again for `retry_for` seconds, but not after the timeout. With a timeout of
+        0 there is one try, within the time of so many requests. Raises StoreUnavailable if the store is not open by
+        then.
         """
         began = self.runtime.now()
         wait = timeout != 0
-        at_once = self.requests.operation_timeout * (OPENING if spec is None else 1)
-        end = NEVER if timeout is None else began + (timeout or at_once)
+        end = NEVER if timeout is None else began + (timeout or requests * self.requests.operation_timeout)
         give_up_at = min(end, began + self.requests.retry_for)
         delay, troubled = 0.02, False
         while not self.opened:
@@ -183,12 +186,16 @@ class StoreAccess:
             )
 
     async def _open(self, until: float) -> None:
-        self.hear_at(await self.store.open(self._deliver, until))
+        try:
+            channel = await self.store.open(self._deliver, until)
+        except OSError as error:  # a store names its servers itself: this process lacks something, such as a descriptor
+            raise StoreUnavailable(f"the store cannot be opened: {error}") from error
+        self.set_channel(channel)
         if self.events is not None:
             self.events.tokens = self.store.capabilities.tokens
         self.opened = True
 
-    def hear_at(self, channel: str) -> None:
+    def set_channel(self, channel: str) -> None:
         """Note the notification channel of this client. Each plan depends on it, and is computed anew."""
         self.channel = channel
         self.plans = {}  # last: a plan that another thread computes meanwhile goes into the dict that is given up
@@ -258,5 +265,5 @@ async def _wait(event: Event, until: float | None) -> bool:
     return await event.wait(until)
 
 
-def _none(_name: str) -> list[WaiterView]:
+def _no_waiters(_name: str) -> list[WaiterView]:
     return []

@@ -21,20 +21,23 @@ has forgotten any number.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from tenure.contracts import forms
 from tenure.contracts.cells import LARGEST_CELL, AddingCellStore, Addition, Cell, CellStore, Change
+from tenure.contracts.deadlines import NEVER
 from tenure.contracts.runtime import Event
 from tenure.core.access import StoreAccess
-from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable, UsageError
+from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable, TenureError, UsageError
 from tenure.escaping import quoted
 
 __all__ = ["Cells", "Change"]
+
+T = TypeVar("T")
 
 REMEMBERED = 600_000_000
 """How long a cell without a state stays, in microseconds: no request is repeated or under way for as long."""
@@ -170,16 +173,27 @@ class Cells:
         self._numbers = count(1)
         self._lines: dict[str, _CellLine] = {}
 
-    async def look(self, name: str) -> tuple[Any, int]:
+    async def look(self, name: str, timeout: float | None = 0.0) -> tuple[Any, int]:
         """Return the state in a cell (None: there is none), and the time of the store in microseconds.
 
-        Raises StoreError if the store did not answer.
+        The `timeout` is as that of `change`, but a store that is not open has the time that `StoreAccess.open` gives
+        it if the timeout is 0. Raises StoreError if the store did not answer.
         """
-        await self._access.open()
-        now = self._access.runtime.now()
-        end = now + self._access.requests.operation_timeout
-        cell = await self._access.requests.repeat_until(lambda until: self._store.read_cell(name, until), end, end)
+        access = self._access
+        if timeout == 0:
+            await access.open()
+        _, last_try, end = await self._open(timeout)
+
+        def read(until: float) -> Coroutine[Any, Any, Cell]:
+            return self._store.read_cell(name, min(until, access.runtime.now() + access.requests.operation_timeout))
+
+        cell = await access.requests.repeat_until(read, end, last_try)
         return _read(name, cell).state, cell.now
+
+    async def read(self, name: str, of: Callable[[Any, int], T], timeout: float | None = 0.0) -> T:
+        """Return what a function makes of the state in a cell and the store's time. Raises as `look` does."""
+        state, now = await self.look(name, timeout)
+        return _ours(name, of, state, now)
 
     async def change(
         self,
@@ -194,18 +208,12 @@ class Cells:
 
         The function is called once or several times, and its last result counts: it must have no effects. An
         `addition` makes the same change of a state that allows it, for stores that do this faster. With a `timeout` in
-        seconds, the call takes no longer than the larger of it and `operation_timeout`. `closing` is for the end of the
-        client, which was open until then. Raises StoreUnavailable if
+        seconds, the call takes no longer than the larger of it and `operation_timeout`, and with one of 0 as long again
+        to open the store. `closing` is for the end of the client, which was open until then. Raises StoreUnavailable if
         the store did not answer within `retry_for` seconds (or within the timeout) or others wrote all the time, and
         OutcomeUnknown if the change may have been made: then it was made once or not at all.
         """
-        access = self._access
-        if not closing:
-            await access.open()
-        now, request_time = access.runtime.now(), access.requests.operation_timeout
-        retry_for = access.requests.retry_for
-        more = retry_for if timeout is None else min(retry_for, max(0.0, timeout - request_time))
-        mine = _CellShare(change, addition, now, now + max(more, request_time / 2), now + more + request_time)
+        mine = _CellShare(change, addition, *await self._open(timeout, closing=closing))
         line: _CellLine | None = None
         try:
             line = self._join(name, mine)
@@ -228,6 +236,22 @@ class Cells:
         if error is not None:
             raise error
         return reply
+
+    async def _open(self, timeout: float | None, *, closing: bool = False) -> tuple[float, float, float]:
+        """Open the store; return when that began, after when no request is repeated, and when the last one ends.
+
+        The last request has its time, however long the opening took, but not beyond a timeout.
+        """
+        access, request_time = self._access, self._access.requests.operation_timeout
+        began = opened = access.runtime.now()
+        longest = max(timeout, request_time) if timeout else NEVER
+        if not (access.opened or closing):
+            await access.open_within(timeout and longest)
+            opened = access.runtime.now()
+        retry_for = access.requests.retry_for
+        more = retry_for if timeout is None else min(retry_for, max(0.0, timeout - request_time))
+        end = min(max(began + more, opened) + request_time, began + longest)
+        return began, min(max(began + more, opened + request_time / 2), end), end
 
     # -- one leads, the others wait ------------------------------------------------------------------------
 
@@ -271,7 +295,7 @@ class Cells:
         rounds, pause = 0, FIRST_PAUSE
         while mine.result is None:
             now = runtime.now()
-            if now > (mine.last_try if line.error is not None else mine.end):
+            if now >= (mine.last_try if line.error is not None else mine.end):
                 self._give_up(name, line, mine)
                 return
             try:
@@ -303,7 +327,7 @@ class Cells:
                 cell = await self._store.read_cell(name, until)
                 self._settle(name, line, _Seen(cell, _read(name, cell), request))
                 continue  # without those whose changes were made
-            batch, change = self._try_out(shares, seen)
+            batch, change = self._try_out(name, shares, seen)
             if not change.changed and not line.late:
                 batch.made()
                 return
@@ -387,13 +411,13 @@ class Cells:
         """Return the changes that are to be made, perhaps without those that are additions."""
         return [each for each in line.shares if each.waits() and (additions or each.addition is None)]
 
-    def _try_out(self, shares: list[_CellShare], seen: _Seen) -> tuple[_CellBatch, Change]:
+    def _try_out(self, name: str, shares: list[_CellShare], seen: _Seen) -> tuple[_CellBatch, Change]:
         """Return a batch of changes, each on top of the one before, and what they make of the state together."""
         after = Change(seen.content.state, None, changed=False)
         results: list[Result] = []
         for share in shares:
             try:
-                made = share.change(after.state, seen.cell.now)
+                made = _ours(name, share.change, after.state, seen.cell.now)
             except Exception as error:  # noqa: BLE001 - its caller raises it
                 results.append((None, error))
                 continue
@@ -507,11 +531,24 @@ def _read(name: str, cell: Cell) -> _Content:
     if not cell.value:
         return _Content()
     forms.check(cell.value[:100].decode("ascii", "replace"), f"the cell {name!r}")
-    try:
-        state, replies = json.loads(cell.value)
-    except ValueError as error:
-        raise StoreError(f"the cell {name!r} has a value that Tenure did not write; remove it") from error
+    return _ours(name, _content, cell.value)
+
+
+def _content(value: bytes) -> _Content:
+    state, replies = json.loads(value)
+    for _, _, _ in replies.values():
+        pass  # what these are is read where it counts
     return _Content(state, replies)
+
+
+def _ours(name: str, read: Callable[..., T], *what: Any) -> T:  # noqa: ANN401 - what JSON knows
+    """Return what `read` makes of a value in a cell. Raises StoreError if it is none that Tenure wrote."""
+    try:
+        return read(*what)
+    except TenureError:
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise StoreError(f"the cell {name!r} has a value that Tenure did not write; remove it") from error
 
 
 def _may_be_forgotten(content: _Content, lane: str, batch: _CellBatch) -> bool:

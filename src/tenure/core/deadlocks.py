@@ -129,7 +129,7 @@ def waits(views: Iterable[NameView], prefix: str = "") -> list[Wait]:
 
 
 def circles(found: Iterable[Wait]) -> Iterator[tuple[Wait, ...]]:
-    """Return circles of waits, each once."""
+    """Yield circles of waits, each once."""
     found, told = list(found), set[str]()
     for actor in dict.fromkeys(wait.waiting for wait in found):
         if actor not in told and (circle := circle_through(actor, found)):

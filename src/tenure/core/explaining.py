@@ -42,7 +42,7 @@ THIS_PROCESS = re.compile(r"(?P<host>[^/\s]+)/(?P<pid>\d{1,10})")
 
 
 @dataclass(slots=True, frozen=True)
-class Asked:
+class ExplainedRequest:
     """The request for which the explanation is. Without values: a newcomer that asks for one permit."""
 
     weight: int = 1
@@ -52,7 +52,7 @@ class Asked:
     """The capacity with which it asks; 0: that of the name."""
 
 
-NEWCOMER = Asked()
+NEWCOMER = ExplainedRequest()
 
 
 @dataclass(slots=True, frozen=True)
@@ -78,28 +78,30 @@ class _Scene:
 
     view: NameView
     able: Capabilities
-    asked: Asked
+    request: ExplainedRequest
     around: Around
     holders: Sequence[Party]
     before: Sequence[WaiterView]
     """The waiters before the request."""
 
 
-def explain(view: NameView, able: Capabilities, asked: Asked = NEWCOMER, around: Around = ALONE) -> Explanation:
+def explain(
+    view: NameView, able: Capabilities, request: ExplainedRequest = NEWCOMER, around: Around = ALONE
+) -> Explanation:
     """Return what keeps a request for a name from being granted, who holds the name, who waits, and what to do.
 
     `able` says what the store can tell at all.
     """
     holders = tuple(_holder(holder, able) for holder in view.holders)
-    before = view.waiters if asked.ahead is None else view.waiters[: asked.ahead]
-    scene = _Scene(view, able, asked, around, holders, before)
+    before = view.waiters if request.ahead is None else view.waiters[: request.ahead]
+    scene = _Scene(view, able, request, around, holders, before)
     reasons = tuple(_reasons(scene)) or (_nothing(scene),)
     return Explanation(
         _titled(view.name, around),
         reasons,
         holders,
         tuple(map(_waiter, view.waiters)),
-        sum(waiter.alive for waiter in before) if asked.ahead is None else asked.ahead,
+        sum(waiter.alive for waiter in before) if request.ahead is None else request.ahead,
         tuple(_untold(view, able)),
         tuple(_next(scene, reasons[0].cause)),
         around.near,
@@ -152,10 +154,10 @@ def _is_evicted(scene: _Scene) -> bool:
 
 def _full(scene: _Scene) -> Reason | None:
     """Return that the holders leave too little room; None if they leave enough."""
-    view, holders, asked = scene.view, scene.holders, scene.asked
-    capacity = asked.capacity or view.capacity
+    view, holders, request = scene.view, scene.holders, scene.request
+    capacity = request.capacity or view.capacity
     free = max(0, capacity - sum(holder.weight or capacity for holder in view.holders))
-    if not holders or asked.weight <= free:
+    if not holders or request.weight <= free:
         return None
     if all(each.life is Life.RELEASED for each in holders):
         left = max(holder.expires_in for holder in view.holders)
@@ -172,8 +174,8 @@ def _full(scene: _Scene) -> Reason | None:
     if free and capacity < EVERYBODY:
         return Reason(
             Cause.CAPACITY,
-            f"{free} of {capacity} permits {'is' if free == 1 else 'are'} free, and {asked.weight} are asked for: the "
-            f"others are held by {_list(holders)}",
+            f"{free} of {capacity} permits {'is' if free == 1 else 'are'} free, and {request.weight} are asked for: "
+            f"the others are held by {_list(holders)}",
         )
     return Reason(Cause.HELD, f"it is held by {_list(holders)}")
 

@@ -21,6 +21,7 @@ from tenure.contracts.handles import Handle
 from tenure.contracts.limits import EVERYBODY, check_ttl, describe_quarantine
 from tenure.contracts.messages import AcquireRequest, AdjustRequest, HolderView, ReleaseRequest, RenewRequest
 from tenure.contracts.owner_metadata import OwnerMetadata, read_metadata
+from tenure.contracts.store import renew_together
 from tenure.core.access import INTERVAL
 from tenure.core.attempt import WAITER_TTL
 from tenure.core.events import Subject
@@ -236,7 +237,9 @@ async def _adopt(
     )
     owned.append(lease)
     session.renewer.add(lease)
-    session.highest = max(session.highest, lease.token)
+    session.highest_token = max(session.highest_token, lease.token)
+    if not session.acquires:  # a `close` or `drain` that began after the look above may not have found the lease
+        session.refuse_to_acquire()
     lease.check()
     return lease
 
@@ -337,7 +340,7 @@ async def _renew(session: Session, renewal: RenewRequest, title: str) -> None:
 
     async def once(until: float) -> Outcome | None:
         renewal.ttl = length
-        reply = (await session.store.renew([renewal], until))[0]
+        (reply,) = await renew_together(session.store, [renewal], until)
         if not renewal.ttl:  # the server of this name did not answer
             raise StoreUnavailable(f"the store did not renew the lease of {title!r} in time: try again")
         return reply

@@ -20,7 +20,7 @@ from typing import Any
 
 from tenure.contracts.cells import Change, cell_name
 from tenure.contracts.deadlines import micros
-from tenure.contracts.runtime import Runtime, ShuttingDown, SpawnedTask
+from tenure.contracts.runtime import Runtime, SpawnedTask
 from tenure.core.events import EventKind, LockEvent
 from tenure.errors import StoreError, UsageError
 from tenure.escaping import quoted
@@ -167,7 +167,8 @@ class Recorder:
             self._runs = True
         try:
             self._task = self._runtime.spawn(self._run, "history")
-        except ShuttingDown:  # the interpreter starts no more threads or tasks: the end of the client writes
+        except RuntimeError:
+            # No thread or task can be started: the next event starts it, or the end of the client writes.
             self._runs = False
 
     async def _run(self) -> None:
@@ -207,9 +208,12 @@ class Recorder:
             cell = history_cell(self._prefix, name)
             try:
                 await self.change(cell, change, timeout=0.0, closing=self._stopping)
-            except (StoreError, UsageError) as error:  # a UsageError: the client is closed just now, and writes again
-                log.debug("the history of %r is not written yet (%s)", name, quoted(error))
+            except BaseException as error:
                 self._waiting.extendleft(reversed([each for events in by_name.values() for each in events]))
+                if not isinstance(error, (StoreError, UsageError)):  # others have cancelled the task
+                    raise
+                # A UsageError: the client is closed just now, and writes again.
+                log.debug("the history of %r is not written yet (%s)", name, quoted(error))
                 return False
             del by_name[name]
         return True

@@ -214,8 +214,8 @@ class CoreLease:
     """How many renewals have failed in a row."""
     renewing = False
     """Whether a renewal is under way."""
-    quick = False
-    """Whether the end of its `with` waits for no reply of the store."""
+    wait_for_release = True
+    """Whether the end of its `with` waits for the reply to the release."""
     awaited = True
     """Whether the release that has begun waits for the reply of the store."""
     renews = True

@@ -85,7 +85,7 @@ class LocalWaiter:
 class LocalQueue:
     """The local queue in front of one name. It exists while a contender of this client holds, requests or waits."""
 
-    contenders: deque[LocalWaiter] | None = None
+    waiters: deque[LocalWaiter] | None = None
     """The local waiters, the first at the left; None until one joins."""
     lease: CoreLease | None = None
     """The lease of the present holder; None while the leader requests it."""
@@ -193,7 +193,7 @@ class LocalQueues:
         if not isinstance(local_queue, LocalQueue):
             return False
         with self._mutex:
-            if local_queue.contenders or local_queue.lease is not lease or self._runtime.now() >= lease.valid_until:
+            if local_queue.waiters or local_queue.lease is not lease or self._runtime.now() >= lease.valid_until:
                 return False
             if not lease.mark_released():
                 return False
@@ -214,49 +214,48 @@ class LocalQueues:
         with self._mutex:
             if local_queue.lease is not lease:
                 return False
-            contender = leader = None
-            if local_queue.contenders:
-                contender = self._hand_over(local_queue, lease)
-            if contender is None:
+            waiter = leader = None
+            if local_queue.waiters:
+                waiter = self._decide_hand_off(local_queue, lease)
+            if waiter is None:
                 leader = self._next_leader(local_queue)
                 local_queue.lease = None
-        if contender is None or contender.lease is None:
+        if waiter is None or waiter.lease is None:
             if leader is not None:
                 leader.event.set()
             return False
-        self._access.renewer.replaced(contender.lease)
+        self._access.renewer.replaced(waiter.lease)
         lease.settle(Outcome.RELEASED)
         try:
             if self._access.events is not None:
                 self._access.events.handed_on(lease)
         finally:
-            contender.event.set()
+            waiter.event.set()
         return True
 
-    def _hand_over(self, local_queue: LocalQueue, lease: CoreLease) -> LocalWaiter | None:
+    def _decide_hand_off(self, local_queue: LocalQueue, lease: CoreLease) -> LocalWaiter | None:
         """Give a successor of the lease to the first local waiter, if that is allowed. Call it with the mutex held."""
-        if not local_queue.contenders or self._dismissed:
+        if not local_queue.waiters or self._dismissed:
             return None
-        contender, now = local_queue.contenders[0], self._runtime.now()
-        if not self._may_hand_off(local_queue, lease, contender, now):
+        waiter, now = local_queue.waiters[0], self._runtime.now()
+        if not self._may_hand_off(local_queue, lease, waiter, now):
             return None
-        successor = lease.successor(contender.spec.ttl, now + contender.spec.max_hold)
+        successor = lease.successor(waiter.spec.ttl, now + waiter.spec.max_hold)
         if not self._access.renewer.replaceable(lease):
             return None
-        contender.lease = (
-            successor  # the hand-off is decided: after an interrupt from here on, `repair_after_interrupt` completes it
-        )
-        self._give(local_queue, contender, successor)
+        # The hand-off is decided by this line: after an interrupt from here on, `repair_after_interrupt` completes it.
+        waiter.lease = successor
+        self._complete_hand_off(local_queue, waiter, successor)
         local_queue.passed += 1
-        return contender
+        return waiter
 
-    def _give(self, local_queue: LocalQueue, contender: LocalWaiter, lease: CoreLease) -> None:
+    def _complete_hand_off(self, local_queue: LocalQueue, waiter: LocalWaiter, lease: CoreLease) -> None:
         self._access.renewer.replace(lease)
-        local_queue.linger = contender.spec.linger
+        local_queue.linger = waiter.spec.linger
         local_queue.lease = lease
-        local_queue.called = contender
-        if local_queue.contenders and local_queue.contenders[0] is contender:
-            local_queue.contenders.popleft()
+        local_queue.called = waiter
+        if local_queue.waiters and local_queue.waiters[0] is waiter:
+            local_queue.waiters.popleft()
 
     def repair_after_interrupt(self, local_queue: LocalQueue) -> None:
         """Complete a change of the queue that an interrupt left half done.
@@ -265,17 +264,17 @@ class LocalQueues:
         """
         with self._mutex:
             called = [local_queue.called]
-            first = local_queue.contenders[0] if local_queue.contenders else None
+            first = local_queue.waiters[0] if local_queue.waiters else None
             if first is not None and first.lease is not None:
-                self._give(local_queue, first, first.lease)
+                self._complete_hand_off(local_queue, first, first.lease)
             lease = local_queue.lease
             if lease is None or lease.over():
                 self._next_leader(local_queue)
                 local_queue.lease = None
             called.append(local_queue.called)
-        for contender in called:
-            if contender is not None:
-                contender.event.set()
+        for waiter in called:
+            if waiter is not None:
+                waiter.event.set()
 
     def drop_lost_lease(self, local_queue: LocalQueue, lease: CoreLease) -> None:
         """Take a lost lease out of the queue, and make the first local waiter the leader."""
@@ -304,7 +303,7 @@ class LocalQueues:
                 each
                 for local_queue in self._queues.values()
                 if local_queue.key[0] == name
-                for each in local_queue.contenders or ()
+                for each in local_queue.waiters or ()
             ]
         return [WaiterView(owner, each.spec.weight, now - each.since, alive=True) for each in here]
 
@@ -317,7 +316,7 @@ class LocalQueues:
             return False
         with self._mutex:
             now = self._runtime.now()
-            if local_queue.lease is not lease or local_queue.contenders or local_queue.contended or self._dismissed:
+            if local_queue.lease is not lease or local_queue.waiters or local_queue.contended or self._dismissed:
                 return False
             ttl, remaining = local_queue.key[1], lease.kept_until - now
             if lease.token >= lease.grant.last or now >= lease.valid_until or remaining < lease.grant.enough():
@@ -412,17 +411,17 @@ class LocalQueues:
         """End local hand-offs, and wake all local waiters, which then see that the client is closed."""
         with self._mutex:
             self._dismissed = True
-            waiting = [contender for local_queue in self._queues.values() for contender in local_queue.contenders or ()]
-        for contender in waiting:
-            contender.event.set()
+            waiting = [waiter for local_queue in self._queues.values() for waiter in local_queue.waiters or ()]
+        for waiter in waiting:
+            waiter.event.set()
 
     def wake_all(self, stop: Stop) -> None:
         """Wake all local waiters that were given `stop`, which then see that it is set."""
         with self._mutex:
-            waiting = [contender for local_queue in self._queues.values() for contender in local_queue.contenders or ()]
-        for contender in waiting:
-            if contender.spec.stop is stop:
-                contender.event.set()
+            waiting = [waiter for local_queue in self._queues.values() for waiter in local_queue.waiters or ()]
+        for waiter in waiting:
+            if waiter.spec.stop is stop:
+                waiter.event.set()
 
     def abandon(self) -> None:
         """End local hand-offs in a forked child. The mutex is replaced: a thread of the parent may have held it."""
@@ -435,53 +434,53 @@ class LocalQueues:
         self, local_queue: LocalQueue, spec: LockSpec, until: float | None, owned: list[CoreLease], *, wait: bool
     ) -> CoreLease | NotGranted:
         """Join the local queue, and wait there to be handed the lease or to become the leader."""
-        contender = LocalWaiter(spec, self._runtime.event(), self._runtime.now(), owned)
+        waiter = LocalWaiter(spec, self._runtime.event(), self._runtime.now(), owned)
         try:
-            if not self._join(local_queue, contender, wait=wait):
+            if not self._join(local_queue, waiter, wait=wait):
                 return await self._go_on(local_queue, spec, until, owned, wait=wait)
-            if not wait or not await self._wait_for_call(local_queue, contender, until):
-                return self._not_granted(local_queue, contender.place)
-            if contender.lease is not None:
-                owned.append(contender.lease)
-                return contender.lease
-            if contender.error is None:
-                return await self._lead(local_queue, contender, until)
+            if not wait or not await self._wait_for_call(local_queue, waiter, until):
+                return self._not_granted(local_queue, waiter.place)
+            if waiter.lease is not None:
+                owned.append(waiter.lease)
+                return waiter.lease
+            if waiter.error is None:
+                return await self._lead(local_queue, waiter, until)
         except GeneratorExit:  # a coroutine that is closed can no longer await
-            self._abandon_waiter(local_queue, contender)
+            self._abandon_waiter(local_queue, waiter)
             raise
         except BaseException:
-            if not self._leave_queue(local_queue, contender):
-                await self._runtime.finish(self._give_up_grant(local_queue, contender))
+            if not self._leave_queue(local_queue, waiter):
+                await self._runtime.finish(self._give_up_grant(local_queue, waiter))
             raise
-        raise StoreUnavailable(str(contender.error)) from contender.error
+        raise StoreUnavailable(str(waiter.error)) from waiter.error
 
-    def _join(self, local_queue: LocalQueue, contender: LocalWaiter, *, wait: bool) -> bool:
+    def _join(self, local_queue: LocalQueue, waiter: LocalWaiter, *, wait: bool) -> bool:
         """Join the queue (without `wait`, only note the place); False if the queue is over or a lease lingers."""
         with self._mutex:
             if self._queues.get(local_queue.key) is not local_queue or local_queue.lingering() is not None:
                 return False
-            if local_queue.contenders is None:
-                local_queue.contenders = deque()
+            if local_queue.waiters is None:
+                local_queue.waiters = deque()
             if wait:
-                contender.turn = local_queue.turn
-                local_queue.contenders.append(contender)
+                waiter.turn = local_queue.turn
+                local_queue.waiters.append(waiter)
             else:
-                contender.place = len(local_queue.contenders)
+                waiter.place = len(local_queue.waiters)
             return True
 
-    async def _wait_for_call(self, local_queue: LocalQueue, contender: LocalWaiter, until: float | None) -> bool:
+    async def _wait_for_call(self, local_queue: LocalQueue, waiter: LocalWaiter, until: float | None) -> bool:
         """Wait until the local waiter is called; return False if its time is up and it has left the queue."""
         if self._access.events is not None:
             self._access.events.contended()
         lease = local_queue.lease
         if until is None and lease is not None and lease.by is self._runtime.mark():
-            await refuse_to_wait_for_oneself(self._access, contender.spec, contender.since)
-            self._access.refuse_to_wait(contender.spec)
-            if not await contender.event.wait(self._runtime.now() + WARN_AFTER):
-                await warn_of_waiting_for_oneself(self._access, contender.spec, contender.since)
-        while not contender.is_called():
-            self._access.refuse_to_wait(contender.spec)
-            if not await contender.event.wait(until) and self._leave_queue(local_queue, contender):
+            await refuse_to_wait_for_oneself(self._access, waiter.spec, waiter.since)
+            self._access.refuse_to_wait(waiter.spec)
+            if not await waiter.event.wait(self._runtime.now() + WARN_AFTER):
+                await warn_of_waiting_for_oneself(self._access, waiter.spec, waiter.since)
+        while not waiter.is_called():
+            self._access.refuse_to_wait(waiter.spec)
+            if not await waiter.event.wait(until) and self._leave_queue(local_queue, waiter):
                 return False
         return True
 
@@ -489,45 +488,43 @@ class LocalQueues:
         """Return who holds the name and how many stood before: local waiters, and the leader if nobody holds it."""
         return NotGranted((self._access.owner,), place) if local_queue.lease else NotGranted((), place + 1)
 
-    def _leave_queue(self, local_queue: LocalQueue, contender: LocalWaiter) -> bool:
+    def _leave_queue(self, local_queue: LocalQueue, waiter: LocalWaiter) -> bool:
         """Take a local waiter out of the queue; return False if it was called before."""
         with self._mutex:
-            if contender.is_called():
+            if waiter.is_called():
                 return False
-            if local_queue.contenders and contender in local_queue.contenders:
-                contender.place = local_queue.contenders.index(contender)
-                del local_queue.contenders[contender.place]
+            if local_queue.waiters and waiter in local_queue.waiters:
+                waiter.place = local_queue.waiters.index(waiter)
+                del local_queue.waiters[waiter.place]
             return True
 
-    def _abandon_waiter(self, local_queue: LocalQueue, contender: LocalWaiter) -> None:
-        if not self._leave_queue(local_queue, contender):
-            if contender.lease is not None:
-                self._access.renewer.drop((contender.lease,))  # the lease ends at its ttl
-            elif contender.leads:
+    def _abandon_waiter(self, local_queue: LocalQueue, waiter: LocalWaiter) -> None:
+        if not self._leave_queue(local_queue, waiter):
+            if waiter.lease is not None:
+                self._access.renewer.drop((waiter.lease,))  # the lease ends at its ttl
+            elif waiter.leads:
                 self._call_next_leader(local_queue)
 
-    async def _give_up_grant(self, local_queue: LocalQueue, contender: LocalWaiter) -> None:
+    async def _give_up_grant(self, local_queue: LocalQueue, waiter: LocalWaiter) -> None:
         """Give up the lease or the leadership that the local waiter got just as it was interrupted."""
-        if contender.lease is not None:
-            await self._release(contender.lease)
-        elif contender.leads:
+        if waiter.lease is not None:
+            await self._release(waiter.lease)
+        elif waiter.leads:
             self._call_next_leader(local_queue)
 
     # -- the leader ----------------------------------------------------------------------------------------
 
-    async def _lead(
-        self, local_queue: LocalQueue, contender: LocalWaiter, until: float | None
-    ) -> CoreLease | NotGranted:
+    async def _lead(self, local_queue: LocalQueue, waiter: LocalWaiter, until: float | None) -> CoreLease | NotGranted:
         """Acquire the lease from the store as the leader, who has waited in the local queue.
 
         Such a leader reserves a range of tokens, because others are likely to wait again.
         """
-        attempt, spec = None, contender.spec
+        attempt, spec = None, waiter.spec
         try:
-            contender.leads = False  # from here on `_call_next_leader` and `_fail`, below, call the next leader
+            waiter.leads = False  # from here on `_call_next_leader` and `_fail`, below, call the next leader
             plan, span = self._access.plan_of(spec), self._access.store.capabilities.span
-            attempt = Attempt(self._access, spec, plan, until, contender.owned, True, span)  # noqa: FBT003 - as above
-            attempt.unanswered_since = max(local_queue.unanswered_since, contender.since)
+            attempt = Attempt(self._access, spec, plan, until, waiter.owned, True, span)  # noqa: FBT003 - as above
+            attempt.unanswered_since = max(local_queue.unanswered_since, waiter.since)
             return self._enter(local_queue, attempt, await attempt.run())
         except BaseException as error:
             self._fail(local_queue, attempt, error)
@@ -544,7 +541,7 @@ class LocalQueues:
         result.local_queue = local_queue
         if result.grant.request.span > 1:
             local_queue.linger = attempt.spec.linger
-            with self._mutex:  # `result.contended`: the notification came before the lease had its local queue
+            with self._mutex:  # `grant.contended`: the notification came before the lease had its local queue
                 contended = attempt.contended or attempt.contended_before_grant or result.grant.contended
                 local_queue.begin_turn(self._runtime.now(), contended=contended)
         local_queue.lease = result
@@ -567,7 +564,7 @@ class LocalQueues:
         """
         late = self._runtime.now() - self._access.requests.retry_for
         with self._mutex:
-            waiting = local_queue.contenders or deque()
+            waiting = local_queue.waiters or deque()
             given_up = [each for each in waiting if max(each.since, local_queue.unanswered_since) <= late]
             for each in given_up:
                 waiting.remove(each)
@@ -587,25 +584,25 @@ class LocalQueues:
 
         Call it with the mutex held. The caller sets the leader's event.
         """
-        if local_queue.contenders:
-            leader = local_queue.contenders[0]
+        if local_queue.waiters:
+            leader = local_queue.waiters[0]
             leader.leads = True
             local_queue.called = leader
-            local_queue.contenders.popleft()
+            local_queue.waiters.popleft()
             return leader
         if self._queues.get(local_queue.key) is local_queue:
             del self._queues[local_queue.key]
         return None
 
-    def _may_hand_off(self, local_queue: LocalQueue, lease: CoreLease, contender: LocalWaiter, now: float) -> bool:
-        remaining, spec = lease.kept_until - now, contender.spec
+    def _may_hand_off(self, local_queue: LocalQueue, lease: CoreLease, waiter: LocalWaiter, now: float) -> bool:
+        remaining, spec = lease.kept_until - now, waiter.spec
         if lease.token >= lease.grant.last or lease.grant.guarded or remaining < lease.grant.enough():
             return False
         if remaining > seconds(spec.ttl) or remaining > spec.max_hold:
             return False  # if the new holder died, the lease would outlive it for longer than its spec allows
         if not local_queue.bounded:
             return True
-        return contender.turn < local_queue.turn and local_queue.passed < self._fairness_count
+        return waiter.turn < local_queue.turn and local_queue.passed < self._fairness_count
 
 
 def _claim(lease: CoreLease, owned: list[CoreLease]) -> None:

@@ -72,7 +72,7 @@ async def acquire_all(
     if owned is None:
         owned = []
     until = None if timeout is None else session.runtime.now() + timeout
-    await session.open(timeout, specs[0] if specs else None)
+    await session.open_within(timeout, specs[0] if specs else None)
     while True:
         result = await _MultiAcquire(
             session, specs, until, owned, wait=timeout != 0, detect_deadlock=detect_deadlock

@@ -31,7 +31,7 @@ class Notifications:
             return
         if notification.kind is NotificationKind.GAP:
             if not self._access.channel:  # a store may have found one now
-                self._access.hear_at(notification.channel)
+                self._access.set_channel(notification.channel)
             self._retry_all()
             return
         attempt = self._access.attempts.get(notification.request_id)

@@ -33,7 +33,7 @@ class Settings:
     operation_timeout: float = 1.0
     """The longest that one request to the store may take."""
     retry_for: float = 10.0
-    """For how long an acquisition repeats requests to a store that does not answer."""
+    """For how long an acquisition, or a use of a cell, repeats requests to a store that does not answer."""
     prefix: str = ""
     """The prefix of all names of this client in the store."""
     fairness_count: int = 32
@@ -91,7 +91,7 @@ class Requests:
             await self._runtime.sleep(pause)
             if self._runtime.now() > last_try:  # this process stood still
                 raise unanswered
-            delay *= 2
+            delay = min(delay * 2, 0.5)
 
     async def send_up_to_three_times(
         self, operation: Callable[[float], Coroutine[Any, Any, T]], request_timeout: float

@@ -118,11 +118,7 @@ class SegmentedStock:
         """Raise UsageError if the stock has another number of segments; the first user decides it."""
         if self._checked:
             return
-        state, _ = await self._cells.look(self._names[0])
-        if state is None:
-            await self._cells.change(self._names[0], stock.begin(self._count))
-        else:
-            Segment.read(state, self._count)
+        await self._cells.change(self._names[0], stock.begin(self._count))
         self._checked = True
 
     # -- readings and transfers ----------------------------------------------------------------------------
@@ -167,8 +163,10 @@ class SegmentedStock:
         segments: list[Segment] = []
         latest = 0
         for name in self._names:
-            state, now = await self._cells.look(name)
-            segments.append(Segment.read(state, self._count))
+            segment, now = await self._cells.read(
+                name, lambda state, now: (Segment.read(state, self._count), now), None
+            )
+            segments.append(segment)
             latest = max(latest, now)
         return segments, latest
 

@@ -12,7 +12,7 @@ from tenure.contracts.findings import Report, Unseen
 from tenure.contracts.limits import check_ttl
 from tenure.contracts.messages import AdjustRequest, HolderView, NameView, NotGranted, Notification
 from tenure.contracts.runtime import Runtime
-from tenure.contracts.store import Examinable, Forgetful, Store
+from tenure.contracts.store import Examinable, Forgetful, Store, renew_together
 from tenure.core.access import StoreAccess
 from tenure.core.attempt import Attempt
 from tenure.core.cells import Cells
@@ -59,8 +59,8 @@ class Session(StoreAccess):
         super().__init__(runtime, store, settings, self.deliver)
         self.face: object = None
         """The client object. Its leases keep it alive through this, because the client handles forks and the exit."""
-        self.quick = not settings.wait_for_release
-        """Whether the end of a `with` waits for no reply to its release, unless the lock says otherwise."""
+        self.wait_for_release = settings.wait_for_release
+        """Whether the end of a `with` waits for the reply to its release, unless the lock says otherwise."""
         self.releases = Releases(self)
         self.release = self.releases.release
         self.local_queues = LocalQueues(self, settings.fairness_count, self.release)
@@ -188,11 +188,11 @@ class Session(StoreAccess):
         self, spec: LockSpec, timeout: float | None, until: float | None, owned: list[CoreLease]
     ) -> CoreLease | NotGranted:
         if not self.opened:
-            await self.open(timeout, spec)
-        if spec.linger and not (self.channel or self.store.capabilities.tells):
+            await self.open_within(timeout, spec)
+        if spec.linger and not (self.channel or self.store.capabilities.notifies_contention):
             raise UsageError(NO_LINGER)
         plan = self.plan_of(spec)
-        if (key := plan.key) is not None:
+        if (key := spec.key) is not None:
             return await self.local_queues.acquire(spec, key, plan, until, owned, timeout != 0)
         return await Attempt(self, spec, plan, until, owned, timeout != 0).run()
 
@@ -241,7 +241,7 @@ class Session(StoreAccess):
         request_timeout = self.requests.request_timeout(min(renewal.ttl for renewal in renewals))
         last_try = min(sent + ASKED_AGAIN_FOR, *(lease.valid_until for lease in leases))
         replies = await self.requests.repeat_until(
-            partial(self.store.renew, renewals), sent + request_timeout, last_try
+            partial(renew_together, self.store, renewals), sent + request_timeout, last_try
         )
         for lease, each, renewal, reply in zip(leases, ttls, renewals, replies, strict=True):
             if reply is not None:
@@ -301,12 +301,12 @@ class Session(StoreAccess):
         With `look` the store is asked once, within EXPLAIN_TIMEOUT, for what its last reply did not tell; if that
         fails, the reply has to do.
         """
-        from tenure.core.explaining import Around, Asked, explain, seen_at_the_end
+        from tenure.core.explaining import Around, ExplainedRequest, explain, seen_at_the_end
 
         view = await self._look_at_the_end(spec.name) if look else None
         seen = seen_at_the_end(spec.name, missed, view, spec.capacity)
-        asked = Asked(spec.weight, missed.ahead, 0 if spec.resizable else spec.capacity)
-        return explain(seen, self.store.capabilities, asked, Around(self.prefix.removesuffix(":")))
+        request = ExplainedRequest(spec.weight, missed.ahead, 0 if spec.resizable else spec.capacity)
+        return explain(seen, self.store.capabilities, request, Around(self.prefix.removesuffix(":")))
 
     def entered_at(self, name: str) -> list[tuple[CodeType, int]]:
         """Return the code and the instruction of each `with` of this process that holds the name now."""
@@ -358,7 +358,7 @@ class Session(StoreAccess):
         """End the quarantine, so that the store grants again at once; return how many seconds of it were left."""
         if not isinstance(self.store, Forgetful):
             raise UsageError(
-                "this store has no quarantine to end: only Redis, and a quorum of Redis, may forget leases."
+                "this store has no quarantine to end: only Redis, a quorum, and tables in PostgreSQL or MySQL have one."
             )
         await self.open()
         return await self.store.end_quarantine(self.runtime.now() + self.requests.operation_timeout)

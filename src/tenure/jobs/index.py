@@ -70,8 +70,14 @@ async def all_titles(cells: Cells, prefix: str) -> list[str]:
     """Return the names of all jobs, sorted."""
     titles: set[str] = set()
     for page in range(MOST_PAGES):
-        state, _ = await cells.look(page_name(prefix, page))
-        if state is None:
+        listed_here = await cells.read(page_name(prefix, page), _titles)
+        if listed_here is None:
             break
-        titles.update(state)
+        titles.update(listed_here)
     return sorted(titles)
+
+
+def _titles(state: list[str] | None, _now: int) -> list[str] | None:
+    if state is not None:
+        "".join(state)  # raises TypeError unless all are texts
+    return state

@@ -30,6 +30,7 @@ from tenure.jobs.record import (
     begin,
     finish,
     note,
+    of_job,
     rebase,
 )
 from tenure.jobs.windows import Schedule, Window
@@ -68,6 +69,7 @@ class JobSpec:
     max_waiters: int | None
     template: str = ""
     """The name as it stands in a decorator, or the template that the program gave, for events."""
+    key: str | None = None
 
     def lock(self) -> LockSpec:
         """Return what a run holds."""
@@ -141,10 +143,10 @@ class Once:
 
     async def _begin(self, owned: list[CoreLease]) -> Begun | Verdict:
         cells, spec = self._session.cells, self._spec
-        state, now = await cells.look(spec.name)
+        state, now = await cells.read(spec.name, of_job, self._remaining())
         if spec.schedule is not None:
             self.window = spec.schedule(now)
-        job = state if spec.record == spec.name else (await cells.look(spec.record))[0]
+        job = state if spec.record == spec.name else (await cells.read(spec.record, of_job, self._remaining()))[0]
         if job is not None and job.get("paused"):
             return {"status": JobStatus.PAUSED, "attempts": 0, "error": ""}
         if job is None or not job.get("history"):  # no run of it has ended, so no process may have listed it
@@ -152,7 +154,7 @@ class Once:
             self._session.late_releases.add(self._list, spec.title)
         while True:
             verdict: Verdict = begin(state, now, self.window, spec.rules, self._run).reply
-            known = bool(state) and state["run"] is not None and verdict["status"] != MISMATCH
+            known = state is not None and state["run"] is not None and verdict["status"] != MISMATCH
             if verdict["status"] == GO or known:
                 verdict = await self._begin_under_lock(state, owned)
                 if verdict["status"] == GO and owned[-1].trusted():
@@ -162,7 +164,7 @@ class Once:
                     # The store answered so late that the lease has ended: another attempt may have begun.
                     await self._session.release(owned.pop())
                     self._run = RunId(self._session.runtime.new_id(), self._session.owner)
-                    state, now = await cells.look(spec.name)
+                    state, now = await cells.read(spec.name, of_job, self._remaining())
                     continue
             if verdict["status"] != LATER:
                 return self._for_its_work(verdict)
@@ -170,7 +172,7 @@ class Once:
                 return {**verdict, "status": verdict["because"]}
             await cells.change(spec.name, rebase)
             await self._wait_for_attempt(seconds(verdict["until"] - now), verdict)
-            state, now = await cells.look(spec.name)
+            state, now = await cells.read(spec.name, of_job, self._remaining())
 
     def _for_its_work(self, verdict: Verdict) -> Verdict:
         """Return a verdict. Raises FingerprintMismatch if it is about other work than that of this call."""

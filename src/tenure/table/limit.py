@@ -125,12 +125,15 @@ class WindowRule:
         return _written_log(log)
 
     def settle(self, kept: Kept, slot: int | None, more: int) -> Kept:
-        """Change the units of a slice; one that has left the log matters no more."""
+        """Change the units of a slice; units that come back to one that has left the log matter no more."""
         log = _read_log(kept)
         for each in log:
             if each is log[-1] if slot is None else each.first <= slot <= each.last:
                 each.units = max(0, each.units + more)
                 break
+        else:
+            if slot is not None and more > 0:  # its units had all come back, and its slice went with them
+                log = sorted([*log, _Slice(slot, slot, more)], key=lambda each: each.last)
         return _written_log([each for each in log if each.units])
 
     def free(self, kept: Kept, present: int) -> int:
@@ -369,17 +372,18 @@ def settle(rule: Rule, slot: int | None, more: int, reservation: str = "") -> Ca
     """Return the function that counts some units more, or fewer, for a slot.
 
     If the caller does not know its slot, whose `reservation` may not have come, it is that of the last reservation or
-    none. It always writes the cell, so that a late copy of that reservation is refused.
+    none. It always writes the cell, so that a late copy of that reservation is refused. It replies with whether the
+    units count now, so that a later call for the slot does not count them twice.
     """
 
     def change(state: Any, now: int) -> Change:  # noqa: ANN401
         limit = _read(state, now, rule)
-        is_last = limit.last == reservation
+        is_last, before = limit.last == reservation, limit.of(rule)
         if slot is not None or is_last:
-            limit.keep(rule, rule.settle(limit.of(rule), slot, more))
+            limit.keep(rule, rule.settle(before, slot, more))
         if is_last:
             limit.last = ""
-        return limit.change(None)
+        return limit.change(limit.of(rule) != before)
 
     return change
 

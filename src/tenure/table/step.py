@@ -1,8 +1,8 @@
 """The grant table: the executable specification of every lock that Tenure offers.
 
 A name has a capacity, a request has a weight; holders and a strict queue of waiters share the name. Only this package
-decides who holds what. The memory store is this table; the SQL stores run it inside one transaction; property tests
-compare every other store with it.
+decides who holds what. The memory store is this table; SQLite and the SQL stores run it inside one transaction, the
+stores over rows on a row that is written if nobody else has; property tests compare every other store with it.
 
 The rules, each of which has a counterexample when it is dropped:
 
