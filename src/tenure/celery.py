@@ -13,19 +13,21 @@ from hashlib import sha256
 from types import MethodType
 from typing import Any, ClassVar, Never, Self, cast
 
-import celery
-from celery import beat
-from celery.exceptions import Retry
-from celery.signals import worker_init
-from celery.utils.imports import symbol_by_name
-from celery.utils.time import maybe_make_aware
-
 from tenure.callables import finished
 from tenure.client import Client
 from tenure.errors import LockTimeout, StoreError, StoreUnavailable, UsageError
 from tenure.lease import Lease
 from tenure.primitives.counter import Counter
 from tenure.primitives.decorating import name_from_call
+from tenure.stores.extras import needed_by
+
+with needed_by("tenure.celery", "Celery", "celery", "celery"):
+    import celery
+    from celery import beat
+    from celery.exceptions import Retry
+    from celery.signals import worker_init
+    from celery.utils.imports import symbol_by_name
+    from celery.utils.time import maybe_make_aware
 
 __all__ = ["Scheduler", "Task", "client_of"]
 
@@ -105,7 +107,7 @@ class Task(celery.Task):
             if vars(cls).keys() >= {"busy", "run"}:
                 raise UsageError(f"busy={cls.busy!r} says what a task does about a lock: give it lock='name', too")
             return
-        if not isinstance(cls.lock, str):  # pyright: ignore[reportUnnecessaryIsInstance] - Celery checks no option
+        if not (isinstance(cls.lock, str) and cls.lock):  # pyright: ignore[reportUnnecessaryIsInstance] - Celery checks no option
             raise UsageError(f"lock is the name to lock, such as 'import:{{customer}}', not {cls.lock!r}")
         if run is not celery.Task.run:
             cls.run = _locked(cls, getattr(run, "body", run), cls.lock)

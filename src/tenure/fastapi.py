@@ -7,16 +7,18 @@ import logging
 from collections.abc import AsyncGenerator
 from typing import Any, Unpack
 
-from fastapi import Depends, HTTPException
-from starlette.requests import HTTPConnection
-
 from tenure.client import AsyncClient
 from tenure.errors import LockTimeout, Stopped, StoreError, UsageError
 from tenure.explanation import Cause
 from tenure.lease import AsyncLease
-from tenure.primitives.decorating import retry_after
+from tenure.primitives.decorating import fields_of, retry_after
 from tenure.primitives.options import PlainOptions
 from tenure.starlette import every, lifespan, only_one
+from tenure.stores.extras import needed_by
+
+with needed_by("tenure.fastapi", "FastAPI", "fastapi", "fastapi", "starlette"):
+    from fastapi import Depends, HTTPException
+    from starlette.requests import HTTPConnection
 
 __all__ = ["Held", "every", "lifespan", "only_one"]
 
@@ -44,6 +46,7 @@ def Held(  # noqa: N802 - as `Depends`
             client drained, and 422 if a filled name has more than 512 bytes. A Retry-After tells when to come again.
         options: those of `AsyncClient.lock`.
     """
+    fields_of(name)  # a name that is no format string is refused now, not with the first request
     retry = retry_after(timeout)
     options.setdefault("template", name)
 

@@ -435,7 +435,7 @@ class Lease(EnteredByWith, LeaseBase):
             self._leave_lost()
             raise_or_note(held.loss(), error)
             return
-        held.awaited = not held.quick
+        held.awaited = held.wait_for_release
         try:
             outcome = self.release()
         except BaseException:  # an interrupt, maybe before the release began
@@ -468,16 +468,7 @@ class AsyncLease(EnteredByAsyncWith, LeaseBase):
         return await self._session.release(self._core)
 
     async def extend(self, ttl: float | None = None) -> float:
-        """Renew now, for `ttl` seconds if given, also in later renewals; return the seconds that remain.
-
-        The deadline never moves back: with a smaller ttl, the remaining time first runs down to that ttl. With
-        `renew=False` it moves to `ttl` seconds from now, be that earlier: then the lease ends here, and is released.
-        (If the process dies before, the store keeps the name for as long as before.) The deadline
-        never moves beyond `max_hold`: if that shortens the extension, it is logged, and the returned time is shorter.
-
-        Raises LeaseLost if the lease is lost, StoreError if the store did not answer (then nothing changed), UsageError
-        if the store grants no lease for this ttl.
-        """
+        """Renew now, for `ttl` seconds if given; return the seconds that remain, as `Lease.extend`."""
         await self._session.extend(self._core, ttl)
         return self._core.remaining()
 
@@ -497,18 +488,9 @@ class AsyncLease(EnteredByAsyncWith, LeaseBase):
     def guard(
         self, connection: "AsyncSqlConnection" = NO_CONNECTION, *, table: str = FENCES
     ) -> Guard | Coroutine[Any, Any, None]:
-        """Let the transaction of `connection` commit only what a holder writes that is not late.
+        """Let the transaction of `connection` commit only what a holder writes that is not late, as `Lease.guard`.
 
-        Await it as the first statement of your transaction in PostgreSQL, MySQL, MariaDB or SQLite, before you read
-        anything. The transaction waits for one that has guarded the same name, and keeps the name's row in `table`
-        until it ends. The locks may live in another store. `tenure schema` prints the statement that makes the table.
-
-        Raises StaleTokenError if a later holder has guarded a transaction, LeaseLost if the lease is over already,
-        UsageError if the connection cannot be guarded, and the errors of your driver. Let the error roll the
-        transaction back.
-
-        Without a connection, return a condition for your own transactions in the etcd that has the lease: with it they
-        do nothing once the lease is over. Raises UsageError with another store.
+        Await it; without a connection, it returns a condition for transactions in etcd at once.
         """
         if connection is NO_CONNECTION:
             return self._etcd_guard()
@@ -545,7 +527,7 @@ class AsyncLease(EnteredByAsyncWith, LeaseBase):
             self._leave_lost()
             raise_or_note(held.loss(), None if guard is not None and guard.was_mine(error) else error)
             return
-        held.awaited = not held.quick
+        held.awaited = held.wait_for_release
         try:
             outcome = await self.release()
         finally:

@@ -6,13 +6,15 @@ For pydantic-ai 2.0 and later.
 import asyncio
 from weakref import WeakKeyDictionary
 
-from pydantic_ai.concurrency import AbstractConcurrencyLimiter
-from pydantic_ai.exceptions import ConcurrencyLimitExceeded
-
 from tenure.errors import LockTimeout
 from tenure.lease import AsyncLease
 from tenure.primitives.limit import AsyncLimit
 from tenure.primitives.semaphore import AsyncSemaphore
+from tenure.stores.extras import needed_by
+
+with needed_by("tenure.pydantic_ai", "pydantic-ai", "pydantic-ai", "pydantic_ai"):
+    from pydantic_ai.concurrency import AbstractConcurrencyLimiter
+    from pydantic_ai.exceptions import ConcurrencyLimitExceeded
 
 __all__ = ["Limiter"]
 

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tenure.contracts.runtime import ShuttingDown
+from tenure.contracts.runtime import NoThreadLeft, ShuttingDown
 from tenure.errors import UsageError
 
 T = TypeVar("T")
@@ -79,14 +79,22 @@ def outside(callback: Callable[..., T], *arguments: object) -> T:
 
 
 def start_thread(run: Callable[[], object], name: str) -> threading.Thread:
-    """Start a daemon thread of Tenure. Raises ShuttingDown if the interpreter starts no more threads."""
+    """Start a daemon thread of Tenure.
+
+    Raises ShuttingDown if the interpreter starts no more threads, NoThreadLeft if the system does not.
+    """
     thread = threading.Thread(target=inside, args=(run,), name=f"tenure-{name}", daemon=True)
     try:
         thread.start()
     except RuntimeError as error:
-        if "shutdown" in str(error):  # else this machine has no thread left: that is for the caller to know
+        if "shutdown" in str(error):
             raise ShuttingDown(str(error)) from error
-        raise
+        if "start new thread" not in str(error):
+            raise  # of a Condition that an interrupt left while it waited for the thread, which may run
+        raise NoThreadLeft(
+            f"this process could start no thread for Tenure ({error}): let it start fewer threads, or raise the limit "
+            "of its user or container (`ulimit -u`, `pids.max`)"
+        ) from error
     return thread
 
 

@@ -16,6 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 from tenure.callables import refuse_sync
 from tenure.client import AsyncClient
 from tenure.errors import LeaseLost, Stopped, StoreError, UsageError
+from tenure.primitives.decorating import name_from_call
 
 __all__ = ["every", "lifespan", "only_one"]
 
@@ -96,7 +97,7 @@ def only_one(
     The others wait. If the worker dies, another one begins after `ttl` seconds (default: that of the client); if it
     ends, at once. If the lease is lost, the function is cancelled. After a loss or an error of the function, which is
     logged, or while the store is away, the worker stands again, after a pause of 1 s, which doubles up to 60 s. If the
-    function returns, so does the call, and another worker begins.
+    function returns, so does the call, and another worker begins. The name is formatted from the call's arguments.
 
     Call it in a task of a `lifespan`. Raises UsageError elsewhere, or if the client is closed; Stopped if it is
     drained.
@@ -104,15 +105,17 @@ def only_one(
 
     def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
         refuse_sync(function)
+        name_of = name_from_call(function, name)
 
         @wraps(function)
         async def alone(*args: P.args, **kwargs: P.kwargs) -> R:
-            lock, pause, now = _client_here().lock(name, ttl=ttl), PAUSE, asyncio.get_running_loop().time
+            lock = _client_here().lock(name_of(*args, **kwargs), ttl=ttl, template=name)
+            pause, now = PAUSE, asyncio.get_running_loop().time
             while True:
                 try:
                     lease = await lock.acquire()
                 except StoreError as error:
-                    log.warning("this worker cannot stand for %r, and tries again (%s)", name, error)
+                    log.warning("this worker cannot stand for %r, and tries again (%s)", lock.name, error)
                     await asyncio.sleep(PAUSE)
                     continue
                 began = now()
@@ -120,9 +123,9 @@ def only_one(
                     async with lease:
                         return await function(*args, **kwargs)
                 except LeaseLost:  # logged by the lease
-                    log.warning("this worker stands again for %r", name)
+                    log.warning("this worker stands again for %r", lock.name)
                 except Exception:
-                    log.exception("%r has failed on this worker, which stands again", name)
+                    log.exception("%r has failed on this worker, which stands again", lock.name)
                 pause = PAUSE if now() > began + LONGEST_PAUSE else pause
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
@@ -146,7 +149,8 @@ def every(
     `attempts`, `at_most` and `ttl`. The call never returns. Errors of the function are logged. A tick begins within 15
     seconds, or a quarter of the window if that is shorter, and at once if this machine's clock agrees with the store's.
 
-    Call it in a task of a `lifespan`. Raises UsageError elsewhere; Stopped if the client is drained.
+    Call it in a task of a `lifespan`. Raises UsageError elsewhere, or if the client is closed; Stopped if it is
+    drained.
     """
 
     def decorate(function: Callable[[], Coroutine[Any, Any, object]]) -> Callable[[], Coroutine[Any, Any, None]]:
@@ -154,7 +158,8 @@ def every(
 
         @wraps(function)
         async def ticking() -> None:
-            job = _client_here().once(
+            client = _client_here()
+            job = client.once(
                 name or f"{function.__module__}.{function.__qualname__}",
                 window=seconds,
                 ttl=ttl,
@@ -169,6 +174,7 @@ def every(
                 except StoreError as error:
                     log.warning("this worker cannot run %r, and tries again (%s)", job, error)
                 except Exception:
+                    client.session()  # raises UsageError if the client is closed: no later tick can run
                     log.exception("%r has failed", job)
                 apart = random.uniform(0, min(1.0, seconds / 10))  # noqa: S311 - keeps the workers apart
                 await asyncio.sleep(min(seconds - time.time() % seconds + apart, LOOK_EVERY, seconds / 4))

@@ -111,7 +111,7 @@ def test_a_missing_table_is_refused_with_the_statement_that_makes_it(lease: Leas
     message = refusal(lease, connection, table=table)
     assert f"tenure schema {database.dialect}" in message
     connection.rollback()
-    database.execute(message.partition("or by: ")[2])
+    database.execute(message.partition(" prints: ")[2])
     lease.guard(connection, table=table)
     connection.commit()
     assert list(database.fences(table).values()) == [lease.token]

@@ -62,13 +62,14 @@ def later_number(kept: Kept, fleet: Fleet) -> None:
             wait_until(lambda: is_refused(program, f"seen by {form}"), "a look at the number", SOON)  # noqa: B023 - at once
     before = kept.dump()
     assert before
+    for form, program in running.items():  # first, while the lease certainly lasts
+        refused(kept, program, "extend", f"held by {form}")
     for form, other in ("threads", ASYNCIO), (ASYNCIO, "threads"):
         refused(kept, fleet.start(PRESENT, form), "acquire", "free", 0)
         refused(kept, running[form], "acquire", "free", 0)
         refused(kept, running[form], "acquire", f"used by {form}", 0)
         refused(kept, running[form], "acquire", "later", 0)
         refused(kept, running[form], "acquire", f"held by {other}", 0)
-        refused(kept, running[form], "extend", f"held by {form}")
     assert not (each := changed(before, kept.dump())), f"a client has changed what a later form keeps: {each}"
 
 

@@ -73,7 +73,10 @@ MUTANTS = {
         "stores/sqlite/opening.py", OPENING, OPENING.replace("<", "!="), scenes.rolling_deploy
     ),
     "a state of a later form is taken for damage": Mutant(
-        "stores/table_codec.py", "        forms.check(text, ", "        (lambda *_: None)(text, ", scenes.later_value
+        "stores/table_codec.py",
+        "        forms.check(str(text), ",
+        "        (lambda *_: None)(text, ",
+        scenes.later_value,
     ),
     "a script grants whatever the marker says": Mutant(
         "stores/redis/lua/start.lua",

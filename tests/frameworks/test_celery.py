@@ -345,6 +345,7 @@ def import_customer(customer: int) -> int:
         ({"lock": "import", "busy_countdwn": 3}, "busy_countdwn is no option of a task: busy and busy_countdown are"),
         ({"busy": "drop"}, "give it lock='name', too"),
         ({"lock": 7}, "lock is the name to lock"),
+        ({"lock": ""}, "lock is the name to lock, such as 'import:{customer}', not ''"),
         ({"lock": "import:{customer}", "base": celery.Task}, "task_cls='tenure.celery:Task'"),
     ],
 )

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -139,8 +139,28 @@ def test_a_wrong_decorator_is_refused_when_the_view_is_defined() -> None:
     """Not with the first request."""
     with pytest.raises(UsageError, match=r"uses \{pk\}"):
         adapter.lock("orders:{pk}")(hear)
+    with pytest.raises(UsageError, match="non-empty str"):
+        adapter.lock("")(hear)
     with pytest.raises(UsageError, match="busy="):
         adapter.lock("orders", busy="skip")
+
+
+@pytest.mark.parametrize("name", ["x-{pk}", "x-{kwargs[pk]}"])
+def test_a_class_of_views_holds_its_lock(other: tenure.Client, name: str) -> None:
+    """By Django's `method_decorator`, whose function has the parameters of the method; a client's lock as well."""
+    method_decorator: Any = import_module("django.utils.decorators").method_decorator
+    view: Any = import_module("django.views").View
+
+    def get(_self: object, _request: object, pk: int) -> Any:  # noqa: ANN401 - of Django
+        return http.HttpResponse(f"{pk} {other.names()}")
+
+    for locks in (adapter.lock(name), [adapter.lock("a"), adapter.lock(name)], adapter.locks["default"].lock(name)):
+        pay: Any = method_decorator(locks, name="dispatch")(type("Pay", (view,), {"get": get}))
+        held = ["a", "x-4"] if isinstance(locks, list) else ["x-4"]
+        assert pay.as_view()(requests.get("/"), pk=4).content.decode() == f"4 {held}"
+    if "kwargs" not in name:
+        pay = type("Pay", (view,), {"get": method_decorator(adapter.lock(name))(get)})
+        assert pay.as_view()(requests.get("/"), pk=4).content == b"4 ['x-4']"
 
 
 def test_an_async_view_holds_its_lock_in_any_event_loop(other: tenure.Client) -> None:
@@ -159,7 +179,7 @@ def test_an_async_view_holds_its_lock_in_any_event_loop(other: tenure.Client) ->
         assert asyncio.run(report(requests.get("/"))).status_code == 409
 
 
-def check_the_commit_before_the_release(folder: Path, left_out: str = "") -> None:
+def check_the_commit_before_the_release(folder: Path, left_out: str = "", *, two: bool = False) -> None:
     """Check that with ATOMIC_REQUESTS what a view writes is committed when the lock is released, and not before."""
     path = str(folder / "data.db")
     database = {"ENGINE": "django.db.backends.sqlite3", "NAME": path, "ATOMIC_REQUESTS": True}
@@ -187,21 +207,26 @@ def check_the_commit_before_the_release(folder: Path, left_out: str = "") -> Non
             visible.append(("in the view", count()))
             return http.HttpResponse("paid")
 
+        def locked(view: Callable[..., object]) -> Callable[..., object]:
+            second: Callable[..., object] = adapter.lock("second", timeout=0)(view) if two else view
+            return cast("Callable[..., object]", adapter.lock("orders", timeout=0)(second))
+
         leave_out = transaction.non_atomic_requests(using="orders")
         with override_settings(TENURE={"default": {"URL": f"sqlite://{folder}/locks.db", "ON_EVENT": look}}):
-            view = adapter.lock("orders", timeout=0)(leave_out(pay) if left_out == "inside" else pay)
+            view = locked(leave_out(pay) if left_out == "inside" else pay)
             view = Handler().make_view_atomic(leave_out(view) if left_out == "outside" else view)
             assert view(requests.get("/")).content == b"paid"
-        assert visible == [("in the view", int(left_out != "")), ("released", 1)]
+        assert visible == [("in the view", int(left_out != "")), *[("released", 1)] * (1 + two)]
     finally:
         connections["orders"].close()
         del connections["orders"], connections.settings["orders"]
 
 
+@pytest.mark.parametrize("two", [False, True], ids=["one lock", "two locks"])
 @pytest.mark.parametrize("left_out", ["", "inside", "outside"])
-def test_a_view_commits_before_its_lock_is_released(tmp_path: Path, left_out: str) -> None:
+def test_a_view_commits_before_its_lock_is_released(tmp_path: Path, left_out: str, two: bool) -> None:
     """Else the next holder would read what was there before. A database that the view leaves out stays left out."""
-    check_the_commit_before_the_release(tmp_path, left_out)
+    check_the_commit_before_the_release(tmp_path, left_out, two=two)
 
 
 PLANTED = {

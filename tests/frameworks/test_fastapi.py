@@ -287,6 +287,10 @@ def test_wrong_use_is_told() -> None:
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as browser:
             with pytest.raises(UsageError, match=r"lifespan=lifespan\(url\)"):
                 await browser.get("/")
+        with pytest.raises(UsageError, match="not a format string"):
+            Held("orders:{")
+        with pytest.raises(UsageError, match="no such parameter"):
+            only_one("{part}")(main)
         with pytest.raises(UsageError, match="tasks="):
             await only_one("x")(main)()
 
@@ -310,8 +314,8 @@ def test_wrong_use_is_told() -> None:
 async def leading(source: StoreSource, owner: str, said: list[str], fail: asyncio.Event) -> AsyncGenerator[None]:
     """Run a worker with a task that runs on one worker, and fails once for each `fail`."""
 
-    @only_one("scheduler")
-    async def lead() -> None:
+    @only_one("sched{suffix}")
+    async def lead(suffix: str = "uler") -> None:
         said.append(f"{owner} leads")
         try:
             await fail.wait()
@@ -382,6 +386,30 @@ def test_every_tick_runs_once_on_one_of_the_workers(
     assert "ValueError: [" in caplog.text
 
 
+def test_ticks_end_with_the_client(caplog: pytest.LogCaptureFixture) -> None:
+    """A task that outlives the app raises that the client is closed, and does not log so at each tick."""
+    ticking: list[asyncio.Task[None]] = []
+
+    @every(10, "tick")
+    async def tick() -> None:
+        """Do nothing."""
+
+    @asynccontextmanager
+    async def own(_: object) -> AsyncGenerator[None]:
+        ticking.append(asyncio.create_task(tick()))
+        yield
+
+    async def main() -> None:
+        source = memory_source(MemoryTable(micros, wall=micros))
+        async with started(FastAPI(lifespan=lifespan(lambda: AsyncClient(store=source), own))):
+            await asyncio.sleep(20)
+        done, _ = await asyncio.wait(ticking, timeout=100)
+        assert [type(each.exception()) for each in done] == [UsageError]
+
+    virtual.run(main)
+    assert not caplog.text
+
+
 BUGS: dict[str, tuple[types.ModuleType, str, str, Callable[..., None], tuple[object, ...]]] = {
     "a task goes on when its lease is lost": (
         tenure.starlette,
@@ -410,6 +438,13 @@ BUGS: dict[str, tuple[types.ModuleType, str, str, Callable[..., None], tuple[obj
         "",
         test_every_tick_runs_once_on_one_of_the_workers,
         (0.0,),
+    ),
+    "ticks outlive the client": (
+        tenure.starlette,
+        "client.session()",
+        "pass",
+        test_ticks_end_with_the_client,
+        (),
     ),
     "a tick that fails is the last": (
         tenure.starlette,

@@ -1,9 +1,10 @@
 """Counters, limits and stocks as users call them: threads, asyncio, processes, lost replies, cancelled waits."""
 
 import asyncio
+import itertools
 import threading
 from collections import Counter as Tally
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime, time, timedelta
 from functools import partial
 from pathlib import Path
@@ -19,11 +20,14 @@ from tenure.contracts.store import Capabilities, StoreSource
 from tenure.core import slots
 from tenure.core.session import Session
 from tenure.errors import OutcomeUnknown, StoreUnavailable
+from tenure.primitives.limit import Charge, Limit
 from tenure.runtimes import clocks
 from tenure.stores.memory import MemoryStore, MemoryTable, memory_source
 from tenure.table import stock as table_stock
 from tests import virtual
 from tests.hazards.helpers import Script, eventually
+from tests.hazards.test_cancellations import AGAIN, LATE, WAITING, cancelled
+from tests.planting import planted
 
 BUY = """
 import sys, tenure
@@ -84,6 +88,19 @@ class SlowStore(MemoryStore):
         """Read, slowly."""
         await self._runtime_of_test.sleep(self.there)
         return await super().read_cell(name, until)
+
+
+class FarStore(SlowStore):
+    """A store to which each request is under way, and each reply."""
+
+    there = 0.01
+
+    async def write_cell(self, name: str, value: bytes, version: int, keep: int, until: float) -> Cell:
+        """Write, slowly."""
+        await self._runtime_of_test.sleep(self.there)
+        cell = await super().write_cell(name, value, version, keep, until)
+        await self._runtime_of_test.sleep(self.there)
+        return cell
 
 
 def wall_micros() -> int:
@@ -189,7 +206,7 @@ def test_a_stock_has_one_number_of_segments() -> None:
 @pytest.mark.parametrize("make", ["counter", "limit", "stock"])
 def test_a_store_without_cells_refuses(make: str) -> None:
     """The error comes when the object is made, and names stores that can."""
-    able = Capabilities(min_ttl=0.05, queue=True, weights=True, local=True)
+    able = Capabilities(min_ttl=0.05, queue=True, weights=True, runs_in_caller=True)
     client = Client(store=StoreSource("plain://", able, lambda runtime: MemoryStore(runtime, MemoryTable())))
     arguments = ("n", 1, 1.0) if make == "limit" else ("n",)
     with client, pytest.raises(UsageError, match=rf"plain:// keeps no {make}s.*redis://host"):
@@ -433,6 +450,117 @@ def test_a_cost_that_is_known_afterwards_is_settled() -> None:
             charge.settle(-1)
 
 
+@pytest.mark.parametrize("how", [WAITING, LATE, AGAIN])
+def test_a_cost_is_settled_once_though_the_call_is_cancelled(how: str) -> None:
+    """At any await: the call goes on without its caller, and another call counts from there."""
+
+    async def awaited(work: Awaitable[bool]) -> bool:
+        return await work
+
+    async def work(client: AsyncClient) -> None:
+        limit = client.limit("tokens", rate=10_000, per=600)
+        for at in itertools.count(1):
+            key = f"{at}"
+            charge = await limit.acquire(9_000, key=key)
+            (ended,) = await asyncio.gather(awaited(cancelled(charge.settle(400), at, how)), return_exceptions=True)
+            await charge.settle(400)
+            await asyncio.sleep(1.0)
+            assert (charge.units, await limit.available(key=key)) == (400, 9_600), at
+            if ended is False:
+                assert at > 1, "there was nothing to cancel"
+                return
+            assert isinstance(ended, asyncio.CancelledError)
+
+    in_virtual_time(FarStore, work)
+
+
+def test_two_tasks_settle_one_after_the_other() -> None:
+    """The second counts from what the first has said."""
+
+    async def work(client: AsyncClient) -> None:
+        limit = client.limit("tokens", rate=10_000, per=60)
+        charge = await limit.acquire(9_000)
+        await asyncio.gather(charge.settle(400), charge.settle(500))
+        assert (charge.units, await limit.available()) == (500, 9_500)
+
+    in_virtual_time(FarStore, work)
+
+
+def test_what_was_not_settled_can_be_settled_again() -> None:
+    """After an error of the store."""
+
+    async def fails(*_: object) -> Cell:
+        raise StoreUnavailable("it is gone")
+
+    async def work(client: AsyncClient) -> None:
+        limit = client.limit("tokens", rate=10_000, per=600)
+        charge = await limit.acquire(9_000)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(MemoryStore, "write_cell", fails)
+            patch.setattr(MemoryStore, "read_cell", fails)
+            with pytest.raises(StoreUnavailable):
+                await charge.settle(400)
+        assert charge.units == 9_000
+        await charge.settle(400)
+        assert await limit.available() == 9_600
+
+    in_virtual_time(MemoryStore, work)
+
+
+def test_units_that_did_not_come_back_count_once() -> None:
+    """A smooth limit takes them back no more once somebody has come; what is settled later counts from there."""
+    with virtual.stopped_clock() as clock, Client(store=source_of(MemoryStore)) as client:
+        limit = client.limit("tokens", rate=10, per=60, smooth=True, burst=10)
+        charge = limit.acquire(3)
+        clock.advance(0.001)
+        limit.acquire(1)
+        charge.settle(0)
+        assert (charge.units, limit.available()) == (3, 6)
+        charge.settle(3)
+        assert (charge.units, limit.available()) == (3, 6)
+
+
+UNSETTLED: dict[str, tuple[type, str, str, str, Callable[[], None]]] = {
+    "a cancelled call is cut short": (
+        Limit.__mro__[1],
+        "_count",
+        "session.runtime.finish(session.cells.change(cell, limit.settle(self._rule, slot.at, more)))",
+        "session.cells.change(cell, limit.settle(self._rule, slot.at, more))",
+        partial(test_a_cost_is_settled_once_though_the_call_is_cancelled, WAITING),
+    ),
+    "the units are noted last": (
+        Charge.__mro__[1],
+        "_settle",
+        "self.units = actual",
+        "pass",
+        test_two_tasks_settle_one_after_the_other,
+    ),
+    "what did not come back counts as settled": (
+        Charge.__mro__[1],
+        "_settle",
+        "if not counted:",
+        "if False:",
+        test_units_that_did_not_come_back_count_once,
+    ),
+    "what failed counts as settled": (
+        Charge.__mro__[1],
+        "_settle",
+        "self.units -= more\n            raise",
+        "raise",
+        test_what_was_not_settled_can_be_settled_again,
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", UNSETTLED)
+def test_a_planted_bug_of_settling_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is one that a maintainer could bring in."""
+    owner, method, right, wrong, scene = UNSETTLED[bug]
+    monkeypatch.setattr(owner, method, planted(owner, method, right, wrong))
+    with pytest.raises(AssertionError):
+        scene()
+
+
 def test_a_day_begins_at_midnight_where_it_was_said() -> None:
     """Whoever waits passes at midnight in Berlin, which is 22:00 or 23:00 in UTC."""
 
@@ -475,6 +603,14 @@ def test_a_decorated_function_waits_for_its_slot() -> None:
         assert call() == 1
         with pytest.raises(LockTimeout):
             call()
+
+        @client.limit("of:{customer}", 1, 10.0, timeout=0)
+        def for_each(customer: int) -> int:
+            return customer
+
+        assert [for_each(1), for_each(2)] == [1, 2]
+        with pytest.raises(LockTimeout, match="of:1"):
+            for_each(1)
         with pytest.raises(UsageError, match="limit of an AsyncClient"):
             client.limit("l", 1, 1.0)(asyncio.sleep)
 

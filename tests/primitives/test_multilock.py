@@ -82,15 +82,23 @@ def test_names_are_taken_in_the_order_of_their_bytes(client: Client) -> None:
 
 
 def test_a_decorated_function_runs_under_all_names(client: Client) -> None:
-    """The names are taken as they stand, braces and all; a function of the wrong kind is refused."""
+    """The names are filled from the call, and equal ones are one; a function of the wrong kind is refused."""
 
-    @client.multilock(["b{", "a"], ttl=5)
-    def work(number: int) -> list[str]:
+    @client.multilock(["to:{{{source}", "to:{{{target}", "all"], ttl=5)
+    def work(source: int, target: int = 7) -> list[str]:
         """Work."""
-        return [str(number), *client.names()]
+        return [str(source), *client.names()]
 
-    assert work(7) == ["7", "a", "b{"]
+    assert work(8) == ["8", "all", "to:{7", "to:{8"]
+    assert work(7) == ["7", "all", "to:{7"]
     assert work.__doc__ == "Work."
+    for name, message in (("{missing}", "has no such parameter"), ("b{", "not a format string")):
+        with pytest.raises(UsageError, match=message):
+            client.multilock(["a", name])(work)
+    with pytest.raises(UsageError, match="may have up to 512 bytes"):
+        client.multilock(["a", "{source:600}"])(work)(9)
+    with client.lock("to:{9"), pytest.raises(LockTimeout, match=r"'to:\{9' was not granted"):
+        client.multilock(["a", "to:{{{source}"], timeout=0)(work)(9)
     assert client.names() == []
 
     async def coroutine() -> None:
@@ -109,11 +117,12 @@ def test_a_decorated_coroutine_runs_under_all_names(table: MemoryTable) -> None:
     async def main() -> None:
         async with AsyncClient(store=memory_source(table)) as client:
 
-            @client.multilock(["b", "a"], ttl=5)
-            async def work(number: int) -> list[str]:
+            @client.multilock(["b:{number}", "a:{other}", "b:{other}"], ttl=5)
+            async def work(number: int, other: int) -> list[str]:
                 return [str(number), *await client.names()]
 
-            assert await work(7) == ["7", "a", "b"]
+            assert await work(7, 7) == ["7", "a:7", "b:7"]
+            assert await work(7, 8) == ["7", "a:8", "b:7", "b:8"]
             assert await client.names() == []
 
     asyncio.run(main())
@@ -377,7 +386,7 @@ def test_local_contenders_and_multilocks_never_starve_each_other(
 class Lossy(MemoryStore):
     """A store across a network: replies get lost, and so do requests, and some requests arrive late and again."""
 
-    capabilities = replace(MemoryStore.capabilities, local=False)
+    capabilities = replace(MemoryStore.capabilities, runs_in_caller=False)
 
     def __init__(self, runtime: Runtime, table: MemoryTable, chance: random.Random) -> None:
         """Lose what `chance` says."""
@@ -469,7 +478,7 @@ def test_whatever_is_lost_it_is_all_or_nothing(seed: int) -> None:
 class Interfering(MemoryStore):
     """A store that loses one reply, and lets others act before it is asked again."""
 
-    capabilities = replace(MemoryStore.capabilities, local=False)
+    capabilities = replace(MemoryStore.capabilities, runs_in_caller=False)
 
     def __init__(self, runtime: Runtime, table: MemoryTable, then: Callable[[MemoryTable], None]) -> None:
         """Have `then` act."""
@@ -526,7 +535,7 @@ def test_a_request_that_comes_after_the_release_finds_nothing(table: MemoryTable
     late: list[Callable[[], Coroutine[Any, Any, list[Reply]]]] = []
 
     class Late(MemoryStore):
-        capabilities = replace(MemoryStore.capabilities, local=False)
+        capabilities = replace(MemoryStore.capabilities, runs_in_caller=False)
 
         async def acquire_many(self, requests: Any, until: float) -> list[Reply]:  # noqa: ANN401 - as of the store
             if not late:

@@ -171,7 +171,7 @@ class AsyncClient(EnteredByAsyncWith, ClientBase):
 
     async def history(self, name: str) -> "list[HistoryEntry]":
         """Return what clients with `record=True` have written of `name`. See `Client.history`."""
-        return await self._history(name)
+        return (await self._history(name))[0]
 
     async def adopt(self, handle: str, ttl: float | None = None, *, timeout: float | None = None) -> AsyncLease:
         """Go on with the lease of a handle; arguments and errors as of `Client.adopt`.
@@ -216,7 +216,7 @@ class AsyncClient(EnteredByAsyncWith, ClientBase):
 
     async def examine(self, ttl: float | None = None) -> Report:
         """Look at the settings of the store, and return what is wrong with them for locks. See `Client.examine`."""
-        return self._named(await self._examine(ttl))
+        return self._with_title(await self._examine(ttl))
 
     async def drain(self, timeout: float = DRAIN_TIMEOUT) -> bool:
         """End the work of this client in order, and close it. See `Client.drain`.
@@ -234,8 +234,9 @@ class AsyncClient(EnteredByAsyncWith, ClientBase):
     async def close(self) -> None:
         """Release all leases, and stop, in each event loop that has used the client. Idempotent.
 
-        A cancellation does not stop it half-way. It waits up to 10 seconds for the event loops of other threads; one
-        that is blocked, or stands still, closes its part of the client when it runs again, or is closed.
+        Whoever still works under a lease is not told: await `drain()` first if that may be so. A cancellation does not
+        stop it half-way. It waits up to 10 seconds for the event loops of other threads; one that is blocked, or stands
+        still, closes its part of the client when it runs again, or is closed.
         """
         self._closed = True  # first, so that a thread that begins a session now finds it
         closes = {loop: session.close for loop, session in self._begun().items()}

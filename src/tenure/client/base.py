@@ -32,19 +32,19 @@ from tenure.core.events import LockEvent
 from tenure.core.handover import adopt
 from tenure.core.requests import Settings
 from tenure.core.session import Session
-from tenure.errors import Stopped, UsageError
+from tenure.errors import Stopped, StoreUnavailable, UsageError
 from tenure.explanation import Explanation
 from tenure.keeping import NotCopied
 from tenure.primitives.base import F, guarded
-from tenure.primitives.options import (
-    refuse_unknown,
-)
+from tenure.primitives.options import refuse_unknown
 from tenure.reentry import outside
 from tenure.runtimes.ending import import_executors_at_exit
 from tenure.runtimes.real import host_name
 from tenure.runtimes.threads import ThreadsRuntime
 
 if TYPE_CHECKING:
+    from datetime import datetime  # noqa: TID251 - a type; no clock is read
+
     from tenure.core.lease import CoreLease
     from tenure.primitives.history import HistoryEntry
     from tenure.primitives.jobs import JobView
@@ -61,6 +61,7 @@ LATER = (
     "tenure.fencing.sql",
     "tenure.primitives.counter",
     "tenure.primitives.election",
+    "tenure.primitives.history",
     "tenure.primitives.jobs",
     "tenure.primitives.limit",
     "tenure.primitives.multilock",
@@ -74,7 +75,7 @@ LATER = (
 """The modules that the first client imports. `import tenure` leaves them out, to take less time."""
 
 
-def _literal(pattern: str | None) -> str:
+def _literal_prefix(pattern: str | None) -> str:
     """Return the prefix of all names that match a pattern."""
     return re.split(r"[*?\[]", pattern or "", maxsplit=1)[0]
 
@@ -118,8 +119,9 @@ class ClientBase(NotCopied):
             ttl: the ttl of its locks, in seconds, unless they say another; also in a URL, as ?ttl=10. Default: 30, or
                 the store's max_ttl if that is smaller.
             operation_timeout: the longest time, in seconds, that one request to the store may take.
-            retry_for: how long, in seconds, an acquisition retries while the store does not answer or cannot be opened;
-                never beyond its own `timeout`. An acquisition that does not wait asks once.
+            retry_for: how long, in seconds, an acquisition, or a call of a counter, limit, stock or job, retries while
+                the store does not answer or cannot be opened; never beyond its own `timeout`. An acquisition that does
+                not wait asks once.
             fairness_count: to how many of its own threads or tasks this client hands a name on in one turn, while
                 another client waits for it; 0: to none. It hands on only to those that already waited when the turn
                 began: with the grant or, if no other client waited then, when this client learns that one does.
@@ -169,7 +171,7 @@ class ClientBase(NotCopied):
         if on_event is not None:
             self.listen(on_event)
         self._prepare()
-        self._beginning = ThreadsRuntime().mutex()
+        self._session_mutex = ThreadsRuntime().mutex()
         fork.watch(self)
 
     @property
@@ -204,7 +206,7 @@ class ClientBase(NotCopied):
     def after_fork_in_child(self) -> None:
         """Start anew in a forked child, which uses nothing of its parent's."""
         sessions, self._used = self._take_sessions(), False
-        self._beginning = ThreadsRuntime().mutex()  # a thread that the child does not have may hold the old mutex
+        self._session_mutex = ThreadsRuntime().mutex()  # a thread that the child does not have may hold the old mutex
         if not self._owner_given:
             self._settings.owner = _this_process()
         for session in sessions:
@@ -227,7 +229,11 @@ class ClientBase(NotCopied):
     def _start(self, runtime: Runtime) -> Session:
         self._refuse_if_ended()
         self._used = True
-        session = Session(runtime, self._source.make(runtime), self._settings)
+        try:
+            store = self._source.make(runtime)
+        except OSError as error:  # this process lacks something, such as a descriptor
+            raise StoreUnavailable(f"{self._source.title} cannot be used: {error}") from error
+        session = Session(runtime, store, self._settings)
         session.face = self
         return session
 
@@ -237,16 +243,16 @@ class ClientBase(NotCopied):
         prefix = self._check.cells(JOBS)
         return views(self.session(), prefix)
 
-    async def _history(self, name: str) -> "list[HistoryEntry]":
+    def _history(self, name: str) -> "Coroutine[Any, Any, tuple[list[HistoryEntry], datetime]]":
         from tenure.primitives.history import history_of
 
         self._check.cells(HISTORIES)
-        return (await history_of(self.session(), self._full(name)))[0]
+        return history_of(self.session(), self._full(name))
 
     def _adopt(
         self, face: Callable[[Session, "CoreLease", str], F], handle: str, ttl: float | None, timeout: float | None
     ) -> Coroutine[Any, Any, F]:
-        (found, title), within = self._handled(handle), check_timeout(timeout)
+        (found, title), within = self._read_handle(handle), check_timeout(timeout)
 
         async def go_on(session: Session, owned: "list[CoreLease]") -> F:
             core = await adopt(session, found, title, ttl=ttl, timeout=within, owned=owned)
@@ -273,7 +279,7 @@ class ClientBase(NotCopied):
         """Return the session of this process, and of this event loop; internal."""
         raise NotImplementedError
 
-    def _handled(self, handle: str) -> tuple[Handle, str]:
+    def _read_handle(self, handle: str) -> tuple[Handle, str]:
         """Return a handle, and its name without the prefix of the namespace, which it must have."""
         found, prefix = read_handle(handle), self._prefix
         if not found.name.startswith(prefix):
@@ -287,7 +293,7 @@ class ClientBase(NotCopied):
         return self._prefix + check_name(name)
 
     def _page(self, pattern: str | None, rest: object) -> Coroutine[Any, Any, Page]:
-        return self.session().page(self._prefix + _literal(pattern), rest)
+        return self.session().page(self._prefix + _literal_prefix(pattern), rest)
 
     def _matching(self, names: Iterable[str], pattern: str | None) -> Iterator[str]:
         """Yield the names of this client's namespace that match a pattern, without the prefix of the namespace."""
@@ -296,7 +302,7 @@ class ClientBase(NotCopied):
             if pattern is None or fnmatchcase(short, pattern):
                 yield short
 
-    def _named(self, report: Report) -> Report:
+    def _with_title(self, report: Report) -> Report:
         report.store = self._source.title
         return report
 

@@ -60,7 +60,7 @@ class Checks:
     def lock(self, ttl: float | None, timeout: float | None, options: Mapping[str, Any]) -> PlainLockOptions:
         """Return the options of a lock."""
         made, able = self._options(PlainLockOptions, "lock", ttl, timeout, options), self._able
-        if made.linger and (able.span == 1 or not (able.queue or able.tells)):
+        if made.linger and (able.span == 1 or not (able.queue or able.notifies_contention)):
             raise UsageError(f"{self._title}: {NO_LINGER if able.span > 1 else NO_TOKENS}")
         return made
 

@@ -2,9 +2,9 @@
 
 import inspect
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from tenure.client.base import DRAIN_TIMEOUT, ClientBase
 from tenure.client.checks import JOBS
@@ -28,7 +28,7 @@ from tenure.primitives.options import (
 from tenure.reentry import holds, is_inside, reentered
 from tenure.runtimes.ending import close_at_the_end
 from tenure.runtimes.tasks import in_event_loop
-from tenure.runtimes.threads import ThreadsRuntime, drive
+from tenure.runtimes.threads import ThreadsRuntime, complete, drive
 
 if TYPE_CHECKING:
     from tenure.primitives.counter import Counter
@@ -172,8 +172,9 @@ class Client(EnteredByWith, ClientBase):
         all are. The embedded store, `memory://` and a Redis server grant all free names in one step; a Redis Cluster,
         whose names lie on several nodes, grants them one after another.
 
-        The `timeout` counts for all names together, and `max_hold` from the last grant. A decorator uses the names as
-        they are. The other arguments and errors are those of `lock`; also raises UsageError if a name is given twice.
+        The `timeout` counts for all names together, and `max_hold` from the last grant. A decorator fills the names
+        from the arguments of each call; those that are equal then are one. The other arguments and errors are those of
+        `lock`; also raises UsageError if a name is given twice.
         """
         from tenure.primitives.multilock import MultiLock
 
@@ -305,7 +306,7 @@ class Client(EnteredByWith, ClientBase):
 
         Raises StoreError if the store does not answer, and UsageError if it keeps no histories.
         """
-        return drive(self._history(name))
+        return drive(self._history(name))[0]
 
     def adopt(self, handle: str, ttl: float | None = None, *, timeout: float | None = None) -> Lease:
         """Go on with the lease of a handle, which `lease.detach()` returned or `tenure acquire` printed.
@@ -397,7 +398,7 @@ class Client(EnteredByWith, ClientBase):
         `operation_timeout`, and writes nothing; the store need not be fit to be opened. What a server does not tell is
         in `Report.unseen`. Raises StoreError if no server answers.
         """
-        return self._named(drive(self._examine(ttl)))
+        return self._with_title(drive(self._examine(ttl)))
 
     def drain(self, timeout: float = DRAIN_TIMEOUT) -> bool:
         """End the work of this client in order, and close it; return whether all leases were released in time.
@@ -412,7 +413,7 @@ class Client(EnteredByWith, ClientBase):
         Raises UsageError within another call of Tenure in this thread: in a signal handler use `release_on_sigterm`.
         """
         check_duration(timeout, "timeout")
-        if is_inside(self._beginning):
+        if is_inside(self._session_mutex):
             raise reentered()
         self._drained = True  # first, so that no session is begun from now on
         session = self._session
@@ -422,12 +423,18 @@ class Client(EnteredByWith, ClientBase):
             self.close()
 
     def close(self) -> None:
-        """Release all leases, and stop. Idempotent. Raises UsageError within another call of Tenure in this thread."""
-        if is_inside(self._beginning):
+        """Release all leases, and stop. Idempotent. Raises UsageError within another call of Tenure in this thread.
+
+        Whoever still works under a lease is not told: call `drain()` first if that may be so.
+        """
+        if is_inside(self._session_mutex):
             raise reentered()
         self._closed = True  # first, so that a thread that begins a session now finds it
+        self._close_session(drive)
+
+    def _close_session(self, run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
         for session in self._take_sessions():
-            drive(session.close())
+            run(session.close())
 
     def _take_sessions(self) -> list[Session]:
         session, self._session = self._session, None
@@ -446,9 +453,9 @@ class Client(EnteredByWith, ClientBase):
                 BlockedEventLoop,
                 stacklevel=_stack_level(),
             )
-        if holds(self._beginning):
+        if holds(self._session_mutex):
             raise reentered()
-        with self._beginning:
+        with self._session_mutex:
             session = self._session
             if session is None:
                 session = self._session = self._start(ThreadsRuntime())
@@ -457,7 +464,9 @@ class Client(EnteredByWith, ClientBase):
                 close_at_the_end(self)
             if not self._closed:
                 return session
-        self.close()  # another thread has closed the client meanwhile, and may not have seen the session
+        # Another thread has closed the client meanwhile, and may not have seen the session. The call that needs it may
+        # be driven already: then the close is a part of that call.
+        self._close_session(complete if is_inside(self._session_mutex) else drive)
         return session
 
     def __enter__(self) -> Self:

@@ -11,16 +11,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from typing import Any, Generic, TypeVar, Unpack, cast
 
-from asgiref.sync import iscoroutinefunction
-from django.conf import settings
-from django.core.signals import setting_changed
-from django.db import connections, transaction
-from django.http import HttpRequest, HttpResponse
-
 from tenure.client import AsyncClient, Client
 from tenure.errors import LockTimeout, Stopped, StoreError, UsageError
 from tenure.primitives.decorating import name_from_call, retry_after
 from tenure.primitives.options import PlainOptions
+from tenure.stores.extras import needed_by
+
+with needed_by("tenure.django", "Django", "django", "django", "asgiref"):
+    from asgiref.sync import iscoroutinefunction
+    from django.conf import settings
+    from django.core.signals import setting_changed
+    from django.db import connections, transaction
+    from django.http import HttpRequest, HttpResponse
 
 __all__ = ["async_locks", "lock", "locks"]
 
@@ -145,7 +147,9 @@ def lock(
 
     def decorate(function: F) -> F:
         name_of = name_from_call(function, name)
-        databases = _AllDatabases(getattr(function, "_non_atomic_requests", ()))
+        left_out = getattr(function, "_non_atomic_requests", ())
+        databases = left_out if isinstance(left_out, _AllDatabases) else _AllDatabases(left_out)
+        begins = databases is not left_out  # else the lock below begins the transactions
 
         @wraps(function)
         def locked(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - those of the function
@@ -155,7 +159,8 @@ def lock(
             except (LockTimeout, StoreError, Stopped) as error:
                 return _refusal(error, args, status, timeout)
             with lease:
-                return (_in_transactions(function, databases) if _is_view(args) else function)(*args, **kwargs)
+                atomic = begins and _is_view(args)
+                return (_in_transactions(function, databases) if atomic else function)(*args, **kwargs)
 
         @wraps(function)
         async def locked_async(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - those of the function

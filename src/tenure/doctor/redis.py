@@ -21,8 +21,6 @@ LONG_LAG = 10
 CLOCKS_APART = 0.5
 """By how many seconds the clocks of a master and its replicas may differ."""
 
-HOUR = 3600.0
-
 FEWEST_SENTINELS = 3
 
 PRIMARY = "master"

@@ -67,8 +67,8 @@ def _explain(error: Exception, dialect: Dialect, name: str, table: str) -> None:
     match dialect.meaning(error):
         case Meaning.MISSING:
             raise UsageError(
-                f"there is no table {table} for the fences of locks: have it made by `tenure schema {dialect.name}`, "
-                f"or by: {' '.join(fences_ddl(dialect.name, table).split())}"
+                f"there is no table {table} for the fences of locks: run what `tenure schema {dialect.name}` prints: "
+                f"{' '.join(fences_ddl(dialect.name, table).split())}"
             ) from error
         case Meaning.READ_ONLY:
             raise UsageError(

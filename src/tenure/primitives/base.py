@@ -112,8 +112,10 @@ class LockBase(Generic[F]):
     """What a LockTimeout says of the kind if the client may hold the name itself."""
     _advice = "Make the lock with reentrant=True to acquire it again, or release it first, or give a timeout."
     """The advice of a SelfDeadlock."""
-    _leaves_early: bool | None = None
-    """Whether the end of a `with` waits for no reply to its release; None: as the client says."""
+    _wait_for_release: bool | None = None
+    """Whether the end of a `with` waits for the reply to its release; None: as the client says."""
+    _explains = True
+    """Whether somebody sees the error of an acquisition that was not granted in time."""
     _face: Callable[[Session, CoreLease, str], Any]
     """Makes the lease that a caller gets."""
 
@@ -133,10 +135,10 @@ class LockBase(Generic[F]):
         self._options = options
         self._plain = not (options.detect_deadlock or options.max_waiters is not None)
         """Whether an acquisition is a request and nothing more."""
-        self._tells = options.on_lost is not None or options.on_revoke is not None
-        """Whether a lease is given callbacks."""
-        if options.wait_for_release is not None and self._leaves_early is None:
-            self._leaves_early = not options.wait_for_release
+        self._prepares = options.on_lost is not None or options.on_revoke is not None
+        """Whether a lease is prepared before the caller gets it."""
+        if self._wait_for_release is None:
+            self._wait_for_release = options.wait_for_release
         max_hold = NEVER if options.max_hold is None else options.max_hold
         self._spec = LockSpec(
             self._full(name),
@@ -185,6 +187,12 @@ class LockBase(Generic[F]):
         other._spec = replace(self._spec, name=self._full(name), title=name, template=template)  # noqa: SLF001
         return other
 
+    def _unexplained(self) -> Self:
+        """Return the same lock for a caller that catches LockTimeout: the store is not asked for the reason."""
+        other = copy.copy(self)
+        other._explains = False  # noqa: SLF001 - of the same class
+        return other
+
     def _timeout(self, given: float | None) -> float | None:
         return self._options.timeout if given is UNSET else check_timeout(given)
 
@@ -220,12 +228,12 @@ class LockBase(Generic[F]):
 
     def _lease(self, session: Session, core: CoreLease) -> F:
         core.by = session.runtime.mark()
-        if session.quick if self._leaves_early is None else self._leaves_early:
-            core.quick = True
+        if not (session.wait_for_release if self._wait_for_release is None else self._wait_for_release):
+            core.wait_for_release = False
         lease: F = self._face(session, core, self._name)
-        return self._told(lease) if self._tells else lease
+        return self._prepared(lease) if self._prepares else lease
 
-    def _told(self, lease: F) -> F:
+    def _prepared(self, lease: F) -> F:
         """Give a lease the callbacks of this lock, and return it."""
         options, told = self._options, cast("LeaseBase", lease)
         if options.on_lost is not None:
@@ -236,6 +244,8 @@ class LockBase(Generic[F]):
 
     async def _refuse(self, session: Session, spec: LockSpec, missed: NotGranted, timeout: float | None) -> Never:
         """Raise the error of an acquisition that was not granted in time."""
+        if not self._explains:
+            raise LockTimeout(f"{self._name!r} was not granted within {timeout or 0:g} s.")
         raise await self._timed_out(session, spec, missed, timeout)
 
     async def _request(
@@ -454,7 +464,7 @@ class BlockingLockBase(EnteredLockBase[Lease], Generic[Busy_co]):
         if not self._options.timeout:
             return self.try_acquire()
         try:
-            return self.acquire()
+            return self._unexplained().acquire()
         except LockTimeout:
             return None
 
@@ -559,6 +569,6 @@ class AsyncLockBase(AsyncEnteredLockBase[AsyncLease], Generic[Busy_co]):
         if not self._options.timeout:
             return await self.try_acquire()
         try:
-            return await self.acquire()
+            return await self._unexplained().acquire()
         except LockTimeout:
             return None

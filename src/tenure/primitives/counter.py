@@ -26,9 +26,8 @@ class _CounterBase:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r}>"
 
-    async def _get(self) -> int:
-        state, _ = await self._client.session().cells.look(self._cell)
-        return counter.value_of(state)
+    def _get(self) -> Coroutine[Any, Any, int]:
+        return self._client.session().cells.read(self._cell, lambda state, _: counter.value_of(state), None)
 
     def _add(self, n: int) -> Coroutine[Any, Any, int]:
         by = counter.check_value(n, "n")

@@ -219,13 +219,13 @@ class _ElectionBase(NeverEntered, LockBase[T]):
 
     _kind = "an election"
     _reported = "election"
-    _leaves_early = False
+    _wait_for_release = True
     _enter_instead = "campaign()"
     _advice = "This candidate leads already: publish() another value, or resign() first, or give a timeout."
 
     def __init__(self, client: Sessions, name: str, options: LockOptions) -> None:
         super().__init__(client, name, options)
-        self._tells = True
+        self._prepares = True
         self._term: T | None = None
         """The last term of this object; None before the first."""
 
@@ -241,9 +241,9 @@ class _ElectionBase(NeverEntered, LockBase[T]):
     def _spec_with(self, session: Session, value: str) -> LockSpec:
         return replace(self._spec, metadata=_metadata(session, value))
 
-    def _told(self, lease: T) -> T:
+    def _prepared(self, lease: T) -> T:
         lease._core.grant.leads = True  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - a term of this election
-        self._term = super()._told(lease)
+        self._term = super()._prepared(lease)
         return lease
 
     def _no_term(self) -> UsageError:

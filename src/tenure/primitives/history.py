@@ -39,9 +39,11 @@ class HistoryEntry:
 
 async def history_of(session: Session, full_name: str) -> tuple[list[HistoryEntry], datetime]:
     """Return the history of a name, the oldest entry first, and the present instant of the store's clock."""
-    state, now = await session.cells.look(history_cell("", full_name))
-    entries: list[list[Any]] = state or []
+    return await session.cells.read(history_cell("", full_name), _read)
+
+
+def _read(state: Any, now: int) -> tuple[list[HistoryEntry], datetime]:  # noqa: ANN401 - what JSON knows
     return [
         HistoryEntry(instant(at), what, token, owner, seconds(waited), instant(ended) if ended else None, how)
-        for at, what, _, token, owner, waited, ended, how in entries
+        for at, what, _, token, owner, waited, ended, how in state or ()
     ], instant(now)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime  # noqa: TID251 - a type; no clock is read
+from functools import partial
 from typing import Any
 
 from tenure.contracts.cells import cell_name
@@ -61,7 +62,10 @@ class JobView:
     None if none has, or the job is paused or running."""
 
 
-def _view(name: str, state: dict[str, Any], now: int) -> JobView:
+def _view(name: str, state: dict[str, Any] | None, now: int) -> JobView | None:
+    """Return what is known of a job; None if there is no such job any more."""
+    if state is None:
+        return None
     run = state["run"]
     following, due = None, now
     if state["every"] != "by key":
@@ -106,9 +110,9 @@ async def views(session: Session, prefix: str) -> list[JobView]:
     """Return the jobs of a namespace, by name."""
     found: list[JobView] = []
     for title in await all_titles(session.cells, prefix):
-        state, now = await session.cells.look(cell_name("job", prefix, escaped(title)))
-        if state is not None:
-            found.append(_view(title, state, now))
+        cell = cell_name("job", prefix, escaped(title))
+        if view := await session.cells.read(cell, partial(_view, title)):
+            found.append(view)
     return found
 
 

@@ -1,9 +1,10 @@
 """Limits: at most so many units in so many seconds, for all users of a name together."""
 
+import copy
 import functools
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 from tenure.callables import awaitable, finished, refuse_async, refuse_sync
 from tenure.contracts.cells import cell_name
@@ -22,6 +23,7 @@ from tenure.errors import LockTimeout, UsageError
 from tenure.escaping import escape
 from tenure.jobs.windows import schedule
 from tenure.primitives.base import UNSET, Sessions
+from tenure.primitives.decorating import name_from_call
 from tenure.runtimes.threads import drive
 from tenure.table import limit
 from tenure.table.limit import CalendarRule, Rule, Slot, SmoothRule, WindowRule
@@ -80,8 +82,8 @@ def _calendar(per: str, *, smooth: bool) -> Callable[[int], tuple[int, int]]:
 class _ChargeBase:
     """The part of a charge that is the same for threads and asyncio."""
 
-    def __init__(self, units: int, name: str, count: Callable[[int], Coroutine[Any, Any, None]]) -> None:
-        """Note a use of units of a limit; `count` counts more of them, or fewer."""
+    def __init__(self, units: int, name: str, count: Callable[[int], Coroutine[Any, Any, bool]]) -> None:
+        """Note a use of units of a limit; `count` counts more of them, or fewer, and returns whether the limit does."""
         self.units = units
         """How many units were used, as far as the limit knows."""
         self._name = name
@@ -93,8 +95,14 @@ class _ChargeBase:
     async def _settle(self, actual: int) -> None:
         more = check_count(actual, "actual") - self.units
         if more:
-            await self._count(more)
-            self.units = actual
+            self.units = actual  # first: another call counts from here, also while this one is under way
+            try:
+                counted = await self._count(more)
+            except Exception:
+                self.units -= more
+                raise
+            if not counted:
+                self.units -= more
 
 
 class Charge(_ChargeBase):
@@ -115,7 +123,10 @@ class AsyncCharge(_ChargeBase):
     """Units of a limit that were used, as `Charge`. From `AsyncLimit.acquire`."""
 
     async def settle(self, actual: int) -> None:
-        """Count `actual` units instead of those that were acquired, as `Charge.settle`."""
+        """Count `actual` units instead of those that were acquired, as `Charge.settle`.
+
+        A call that is cancelled goes on in the background, and another call counts from what it has said.
+        """
         await self._settle(actual)
 
 
@@ -139,6 +150,13 @@ class _LimitBase:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r}>"
+
+    def _named(self, name: str) -> Self:
+        """Return the same limit for the name of a call."""
+        other = copy.copy(self)
+        other._name = check_name(name, "a limit's name")  # noqa: SLF001 - of the same class
+        other._template = self._template or self._name  # noqa: SLF001
+        return other
 
     def _of(self, key: str | None) -> str:
         """Return the name of the cell for a key."""
@@ -172,14 +190,15 @@ class _LimitBase:
             )
         return slot
 
-    async def _count(self, cell: str, slot: Slot, more: int) -> None:
-        await self._client.session().cells.change(cell, limit.settle(self._rule, slot.at, more))
+    async def _count(self, cell: str, slot: Slot, more: int) -> bool:
+        session = self._client.session()
+        return await session.runtime.finish(session.cells.change(cell, limit.settle(self._rule, slot.at, more)))
 
     async def _available(self, key: str | None) -> int:
-        return limit.available(self._rule, *await self._client.session().cells.look(self._of(key)))
+        return await self._client.session().cells.read(self._of(key), partial(limit.available, self._rule), None)
 
     async def _busy_for(self, key: str | None) -> float:
-        return seconds(limit.idle_in(*await self._client.session().cells.look(self._of(key))))
+        return seconds(await self._client.session().cells.read(self._of(key), limit.idle_in, None))
 
     async def _reset(self, key: str | None) -> float:
         ahead: int = await self._client.session().cells.change(self._of(key), limit.reset)
@@ -242,12 +261,16 @@ class Limit(_LimitBase):
         return drive(self._reset(key))
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Have every call of `function` acquire a unit first, waiting up to the limit's own timeout."""
+        """Have every call of `function` acquire a unit first, waiting up to the limit's own timeout.
+
+        The name is formatted from the call's arguments.
+        """
         refuse_async(function, LIMIT)
+        name_of = name_from_call(function, self._name)
 
         @functools.wraps(function)
         def limited(*args: P.args, **kwargs: P.kwargs) -> R:
-            self.acquire()
+            self._named(name_of(*args, **kwargs)).acquire()
             return finished(function, function(*args, **kwargs))
 
         return limited
@@ -281,12 +304,13 @@ class AsyncLimit(_LimitBase):
         return await self._reset(key)
 
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
-        """Have every call of the async `function` acquire a unit first, waiting up to the limit's own timeout."""
+        """Have every call of the async `function` acquire a unit first, as `Limit` does."""
         refuse_sync(function, LIMIT)
+        name_of = name_from_call(function, self._name)
 
         @functools.wraps(function)
         async def limited(*args: P.args, **kwargs: P.kwargs) -> R:
-            await self.acquire()
+            await self._named(name_of(*args, **kwargs)).acquire()
             return finished(function, await awaitable(function, function(*args, **kwargs)))
 
         return limited

@@ -28,6 +28,7 @@ from tenure.keeping import NotCopied, acquired, acquired_at, line_of
 from tenure.lease import NO_TOKENS, Acquiring, AsyncLoss, Loss, raise_or_note
 from tenure.outcome import Outcome
 from tenure.primitives.base import UNSET, AsyncEnteredLockBase, EnteredLockBase, F, LockBase, Sessions, guarded
+from tenure.primitives.decorating import names_from_call
 from tenure.primitives.options import LockOptions, refuse_unknown
 from tenure.reentry import is_inside, marks, outside
 from tenure.runtimes.tasks import BodyGuard
@@ -307,10 +308,18 @@ class _MultiLockBase(LockBase[F]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {list(self._names)!r} ttl={self._options.ttl:g}>"
 
-    def _as_decorator(self) -> Self:
-        """Return the same multilock, in whose events each name is its own template."""
+    def _of_call(self, filled: list[str]) -> Self:
+        """Return the same multilock for the names of a call, in whose events each name has its template.
+
+        Two names that are equal once they are filled are one: a transfer from an account to itself locks it once.
+        """
+        specs = {
+            name: replace(spec, name=self._full(name), title=name, template=spec.template or spec.title)
+            for name, spec in zip(filled, self._specs, strict=True)
+        }
         other = copy.copy(self)
-        other._specs = [replace(spec, template=spec.template or spec.title) for spec in self._specs]  # noqa: SLF001
+        other._names = _in_order(specs)  # noqa: SLF001 - of the same class
+        other._specs = [specs[name] for name in other._names]  # noqa: SLF001
         return other
 
     async def _obtain(self, session: Session, spec: LockSpec, timeout: float | None) -> F:
@@ -393,13 +402,13 @@ class MultiLock(_MultiLockBase[MultiLease], EnteredLockBase[MultiLease]):
         return any(self._is_full(drive(session.inspect(spec.name))) for spec in self._specs)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Run every call of `function` under all names, which are not formatted from the call's arguments."""
+        """Run every call of `function` under all names, formatted from the call's arguments."""
         refuse_async(function, "multilock")
-        written = self._as_decorator()
+        names_of = names_from_call(function, self._names)
 
         @functools.wraps(function)
         def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-            with written.acquire():
+            with self._of_call(names_of(*args, **kwargs)).acquire():
                 return finished(function, function(*args, **kwargs))
 
         return locked
@@ -437,11 +446,11 @@ class AsyncMultiLock(_MultiLockBase[AsyncMultiLease], AsyncEnteredLockBase[Async
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
         """Run every call of the async `function` under all names, as `MultiLock` does."""
         refuse_sync(function, "multilock")
-        written = self._as_decorator()
+        names_of = names_from_call(function, self._names)
 
         @functools.wraps(function)
         async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-            async with written.acquire():
+            async with self._of_call(names_of(*args, **kwargs)).acquire():
                 return finished(function, await awaitable(function, function(*args, **kwargs)))
 
         return locked

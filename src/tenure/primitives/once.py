@@ -30,6 +30,7 @@ from tenure.jobs.once import Begun, JobSpec, Once, Verdict
 from tenure.jobs.record import SUPERSEDED, JobRules, JobStatus, stored
 from tenure.jobs.windows import instant, schedule
 from tenure.primitives.base import Sessions
+from tenure.primitives.decorating import names_from_call
 from tenure.runtimes.tasks import BodyGuard
 from tenure.runtimes.threads import drive
 
@@ -112,7 +113,6 @@ def job_spec(
         raise UsageError("fingerprint is for a run by key: it says whether a key comes again for the same work")
     every, found = ("by key", None) if window is None else schedule(window)
     prefix = f"{client.namespace}:" if client.namespace else ""
-    record, of_key = escaped(job), "" if key is None else f":{check_name(key, 'a key')}"
     rules = JobRules(
         check_number(attempts, "attempts", MOST_ATTEMPTS),
         micros(check_duration(at_least, "at_least")),
@@ -122,10 +122,7 @@ def job_spec(
         "" if fingerprint is None else _hash(fingerprint),
     )
     return JobSpec(
-        job,
-        cell_name("job", prefix, record + of_key),
-        check_name(f"{prefix}job:{record}{of_key}", "a job with its namespace and key"),
-        cell_name("job", prefix, record),
+        *_cells(prefix, job, key),
         prefix,
         found,
         rules,
@@ -134,7 +131,15 @@ def job_spec(
         check_timeout(timeout),
         None if max_waiters is None else check_count(max_waiters, "max_waiters"),
         check_template(template),
+        key,
     )
+
+
+def _cells(prefix: str, job: str, key: str | None) -> tuple[str, str, str, str]:
+    """Return the title of a job, its cell, its lock and the cell of its history."""
+    record, of_key = escaped(job), "" if key is None else f":{check_name(key, 'a key')}"
+    lock = check_name(f"{prefix}job:{record}{of_key}", "a job with its namespace and key")
+    return job, cell_name("job", prefix, record + of_key), lock, cell_name("job", prefix, record)
 
 
 def _hash(fingerprint: object) -> str:
@@ -163,9 +168,21 @@ class _OnceBase:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.spec.title!r} {self.spec.rules.every}>"
 
-    def _as_decorator(self) -> JobSpec:
-        """Return the spec whose template, in events, is the name that stands in the decorator."""
-        return replace(self.spec, template=self.spec.template or self.spec.title)
+    def _of_calls(self, function: Callable[P, object]) -> Callable[P, JobSpec]:
+        """Return a function that describes the job of a call of `function`, which fills its name and key.
+
+        Its template, in events, is the name that stands in the decorator.
+        """
+        spec = self.spec
+        filled = names_from_call(function, [spec.title] if spec.key is None else [spec.title, spec.key])
+
+        def of_call(*args: P.args, **kwargs: P.kwargs) -> JobSpec:
+            job, *keys = filled(*args, **kwargs)
+            title, name, lock, record = _cells(spec.prefix, job, keys[0] if keys else None)
+            template = spec.template or spec.title
+            return replace(spec, title=title, name=name, lock_name=lock, record=record, template=template)
+
+        return of_call
 
     def _result(self, once: Once, verdict: Verdict) -> OnceResult[Any]:
         if "unkept" in verdict:
@@ -259,13 +276,16 @@ class OnceJob(_OnceBase):
             raise
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, OnceResult[R]]:
-        """Have every call of `function` run once in a window; it returns a OnceResult."""
+        """Have every call of `function` run once in a window, or for a key; it returns a OnceResult.
+
+        The name of the job and the key are formatted from the call's arguments.
+        """
         refuse_async(function, JOB)
-        written = type(self)(self._client, self._as_decorator())
+        spec_of = self._of_calls(function)
 
         @functools.wraps(function)
         def once(*args: P.args, **kwargs: P.kwargs) -> OnceResult[R]:
-            return written.run(function, *args, **kwargs)
+            return type(self)(self._client, spec_of(*args, **kwargs)).run(function, *args, **kwargs)
 
         return once
 
@@ -328,12 +348,12 @@ class AsyncOnceJob(_OnceBase):
     def __call__(
         self, function: Callable[P, Coroutine[Any, Any, R]]
     ) -> Callable[P, Coroutine[Any, Any, OnceResult[R]]]:
-        """Have every call of the async `function` run once in a window; it returns a OnceResult."""
+        """Have every call of the async `function` run once, as `OnceJob` does; it returns a OnceResult."""
         refuse_sync(function, JOB)
-        written = type(self)(self._client, self._as_decorator())
+        spec_of = self._of_calls(function)
 
         @functools.wraps(function)
         async def once(*args: P.args, **kwargs: P.kwargs) -> OnceResult[R]:
-            return await written.run(function, *args, **kwargs)
+            return await type(self)(self._client, spec_of(*args, **kwargs)).run(function, *args, **kwargs)
 
         return once

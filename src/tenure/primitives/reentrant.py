@@ -223,7 +223,7 @@ class _ReentrantLockBase(LockBase[F]):
     """The part of a reentrant lock that is the same for threads and asyncio."""
 
     _if_held = "is entered again only by the thread or task that acquired it"
-    _leaves_early = False
+    _wait_for_release = True
     _holding: Callable[[Session, CoreLease, str, _Hold], F]
     """Makes a lease object of a hold."""
 
@@ -240,7 +240,7 @@ class _ReentrantLockBase(LockBase[F]):
         hold = _Hold(reservation)
         try:
             if reservation.enter(hold):
-                return self._told(self._holding(session, reservation.lease, self._name, hold))
+                return self._prepared(self._holding(session, reservation.lease, self._name, hold))
         except BaseException:
             if hold.give_back():
                 session.renewer.drop((reservation.lease,))

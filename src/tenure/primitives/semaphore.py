@@ -85,11 +85,12 @@ class _SemaphoreBase(LockBase[F]):
     ) -> T:
         """Acquire with the present number of permits, and again if that changes meanwhile, at most TRIES times."""
         until = None if timeout is None else session.runtime.now() + timeout
-        tries = TRIES
+        tries, left = TRIES, timeout
         while True:
-            number = self._spec.capacity or await self._kept_number(session)
+            number = self._spec.capacity or await self._kept_number(session, left)
             check_number(spec.weight, "weight", number)
-            left = timeout if until is None or tries == TRIES else max(0.0, until - session.runtime.now())
+            if until is not None and not (tries == TRIES and self._spec.capacity):
+                left = max(0.0, until - session.runtime.now())
             try:
                 return await acquire(spec if spec.capacity == number else replace(spec, capacity=number), left)
             except InUse as refusal:
@@ -110,14 +111,13 @@ class _SemaphoreBase(LockBase[F]):
             await session.resize(self._spec.name, in_use, number)
         return True
 
-    async def _read_number(self, session: Session) -> int:
+    async def _read_number(self, session: Session, timeout: float | None = 0.0) -> int:
         """Return the number that the store keeps for the name; 0 if it keeps none."""
-        kept, _ = await session.cells.look(self._cell())
-        return kept or 0
+        return await session.cells.read(self._cell(), lambda kept, _: int(kept or 0), timeout)
 
-    async def _kept_number(self, session: Session) -> int:
+    async def _kept_number(self, session: Session, timeout: float | None) -> int:
         """Return the number that the store keeps for the name, or the one that it is in use with."""
-        if kept := await self._read_number(session):
+        if kept := await self._read_number(session, timeout):
             return kept
         view = await session.inspect(self._spec.name)
         if view.holders or view.waiters:

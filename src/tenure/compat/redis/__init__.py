@@ -11,18 +11,21 @@ from types import SimpleNamespace, TracebackType
 from typing import Any, Final, Generic, Literal, Self, TypeVar
 from weakref import WeakKeyDictionary, finalize
 
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import LockError, LockNotOwnedError
-from redis.exceptions import TimeoutError as RedisTimeoutError
-
 from tenure.client import AsyncClient, Client
 from tenure.contracts.limits import MAX_TTL
 from tenure.contracts.store import StoreSource
 from tenure.errors import ForkedLeaseError, LeaseLost, LockTimeout, OutcomeUnknown, StoreError, UsageError
 from tenure.lease import AsyncLease, Lease
 from tenure.outcome import Outcome
-from tenure.stores.redis import redis_source
-from tenure.stores.redis.beside_redis_py import MINE
+from tenure.stores.extras import needed_by
+
+with needed_by("tenure.compat.redis", "redis-py", "redis", "redis"):
+    from redis.exceptions import ConnectionError as RedisConnectionError
+    from redis.exceptions import LockError, LockNotOwnedError
+    from redis.exceptions import TimeoutError as RedisTimeoutError
+
+    from tenure.stores.redis import redis_source
+    from tenure.stores.redis.beside_redis_py import MINE
 
 __all__ = ["Lock"]
 
@@ -121,6 +124,16 @@ class RedisPyLockBase(Generic[L]):
         if timed and not self.timeout:
             raise LockError(f"cannot {doing} {self._name!r}: it has no timeout, and is renewed by itself", self._name)
         return lease
+
+    def _ttl(self, seconds: float) -> float:
+        """Return for how long `extend` lets the lock last. Raises LockError if the server may grant no such lock."""
+        if seconds > (most := self._source.capabilities.max_ttl):
+            raise LockError(
+                f"{self._name!r} cannot last for {seconds:g} s, but for {most:g} s: make the lock with a `timeout` of "
+                f'{-(-seconds // 2):g} s or more, or with guard="off" (a restarted server may then grant it twice)',
+                self._name,
+            )
+        return seconds
 
     def _forget(self) -> None:
         self.local.token = self.local.lease = None
@@ -229,7 +242,7 @@ class RedisPyLock(RedisPyLockBase[Lease]):
         lease = self._mine("extend", timed=True)
         with self._errors():
             lease.check()
-            lease.extend(additional_time if replace_ttl else lease.remaining() + additional_time)
+            lease.extend(self._ttl(additional_time + (0 if replace_ttl else lease.remaining())))
         return True
 
     def reacquire(self) -> Literal[True]:

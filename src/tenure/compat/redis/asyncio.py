@@ -79,7 +79,7 @@ class AsyncRedisPyLock(RedisPyLockBase[AsyncLease]):
         lease = self._mine("extend", timed=True)
         with self._errors():
             lease.check()
-            await lease.extend(additional_time if replace_ttl else lease.remaining() + additional_time)
+            await lease.extend(self._ttl(additional_time + (0 if replace_ttl else lease.remaining())))
         return True
 
     async def reacquire(self) -> Literal[True]:
