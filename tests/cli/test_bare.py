@@ -113,7 +113,7 @@ def test_a_command_does_not_import_asyncio(arguments: tuple[str, ...], bare: Bar
             "there is no option --ur. Did you mean --url? See `tenure ls --help`.",
         ),
         (("ls", "--json=redis://:hidden@host"), "argument --json: ignored explicit argument"),
-        (("wait", "a", "-w", "redis://:hidden@host"), "argument -w/--timeout: (a URL) is not a number."),
+        (("wait", "a", "-w", "redis://:hidden@host"), "argument -w/--timeout: (a URL) is not a number of seconds"),
         (("wait", "a", "-w", "-1"), "argument -w/--timeout: '-1' is not at least 0."),
         (("once", "a", "--attempts", "1.5", "--", "true"), "'1.5' is not a whole number."),
         (("run", "a", "-E", "256", "--", "true"), "'256' is not from 0 to 255."),

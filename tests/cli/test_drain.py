@@ -60,4 +60,6 @@ def test_who_still_holds_is_told(
         assert {(each["name"], each["detached"]) for each in told} == {("nobody's", True), ("ours", False)}
     assert run_app(["release", handle, "--url", command.url]) == 0
     assert run_app(["drain", "--owner", "one", "-w", "0.5", "--json", "--url", command.url]) == 0
-    assert json.loads(capsys.readouterr().out) == []
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == []
+    assert printed.err == "tenure: no holder has the owner 'one', or one that begins with 'one/'.\n"

@@ -18,7 +18,7 @@ from tenure.cli.elect import Candidate
 from tenure.contracts.messages import NameView
 from tenure.errors import StoreUnavailable
 from tests import virtual
-from tests.cli.conftest import TEST_TIMEOUT, Command, Done, until
+from tests.cli.conftest import TEST_TIMEOUT, Command, Done, first_line, until
 from tests.faults.metronome import Metronome
 from tests.planting import planted
 
@@ -139,6 +139,19 @@ def test_a_command_runs_while_its_candidate_leads(command: Command, client: tenu
             go.write("on\n")
         assert each.wait(TEST_TIMEOUT) == 7
     assert len(out.read_text().splitlines()) == 2
+
+
+def test_a_signal_while_a_lost_term_ends_its_command_ends_all(command: Command, client: tenure.Client) -> None:
+    """The candidate does not stand again: whoever sent the signal waits for its end."""
+    script = 'trap "echo asked" TERM; trap "echo told; exit 0" INT; echo on; while :; do sleep 0.05; done'
+    running = command.start("elect", "nightly", "--grace", "60", "--", "sh", "-c", script)
+    assert first_line(running) == "on"
+    client.revoke("nightly", force=True)
+    assert first_line(running) == "asked"
+    running.send_signal(signal.SIGINT)
+    assert first_line(running) == "told"
+    assert running.wait(TEST_TIMEOUT) == 128 + signal.SIGINT
+    assert not client.inspect("nightly").holders
 
 
 @pytest.mark.parametrize(

@@ -237,6 +237,24 @@ def test_a_lease_has_its_time_and_no_more() -> None:
     check_the_time_of_a_lease()
 
 
+def test_a_lease_without_a_handle_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store did not answer, or the agent has cancelled its call: nobody could renew or release it."""
+
+    async def fail(*_: object, **__: object) -> str:
+        raise tenure.StoreUnavailable("the store is away")
+
+    monkeypatch.setattr(tenure.AsyncLease, "detach", fail)
+
+    async def work() -> None:
+        async with tenure.AsyncClient(store=virtual.source(), owner="ann") as client:
+            tools = Tools(client, Path.cwd())
+            with pytest.raises(tenure.StoreUnavailable):
+                await tools.acquire("x", 3600, "a task")
+            assert not (await tools.list())["names"]
+
+    virtual.run(work)
+
+
 PLANTED = {
     "it is renewed in the background": (
         "acquire",

@@ -255,6 +255,19 @@ def test_loss_ends_the_command(command: Command, client: tenure.Client) -> None:
     assert sum(line.startswith("tenure: ") for line in errors.splitlines()) == 1
 
 
+def test_loss_ends_the_command_whoever_reads_of_it(command: Command, client: tenure.Client) -> None:
+    """The terminal, or the program that read what tenure says, is gone."""
+    script = 'exec 2>&-; trap "echo bye; exit 0" TERM; echo on; while :; do sleep 0.05; done'
+    running = command.start("run", "job", "--", "sh", "-c", script)
+    assert first_line(running) == "on"
+    assert running.stdout is not None
+    assert running.stderr is not None
+    running.stderr.close()
+    client.revoke("job", force=True)
+    assert running.stdout.read() == "bye\n"
+    assert running.wait(TEST_TIMEOUT) == 76
+
+
 def test_loss_kills_a_command_that_stays(command: Command, client: tenure.Client) -> None:
     """After the grace the whole group is killed, also what ignores SIGTERM."""
     script = 'trap "" TERM; (while :; do sleep 0.05; done) & echo $!; while :; do sleep 0.05; done'

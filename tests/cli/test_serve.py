@@ -19,7 +19,7 @@ def started(command: Command, *arguments: str) -> tuple[str, Callable[[signal.Si
     process = command.start("serve", "--port", "0", *arguments)
     assert process.stderr is not None
     line = process.stderr.readline()
-    assert " is at http://127.0.0.1:" in line, line + process.stderr.read()
+    assert f"the console of {command.url} is at http://127.0.0.1:" in line, line + process.stderr.read()
 
     def end(number: signal.Signals) -> int:
         process.send_signal(number)

@@ -117,7 +117,7 @@ def test_every_figure_of_the_comparison_was_measured() -> None:
     """It stands in the table of the benchmark that its row links."""
     page = (DOCS / "compared.md").read_text("utf-8")
     rows = re.findall(r"^\|.*\[\w+\]\((benchmarks[\w-]*\.md)#(\w+)\) \|$", page, re.MULTILINE)
-    assert len(rows) == 14
+    assert len(rows) == 20
     for row in page.splitlines():
         links = re.findall(r"\((benchmarks[\w-]*\.md)#(\w+)\)", row)
         if not row.startswith("|") or not links:
@@ -127,3 +127,17 @@ def test_every_figure_of_the_comparison_was_measured() -> None:
         figures = re.findall(r"\d[\d,.]*(?: [mu]?s)?(?=\b)", "".join(row.split("|")[2:5]))
         assert len(figures) >= 2
         assert [each for each in figures if f"| {each} |" not in measured] == [], row
+
+
+@pytest.mark.parametrize(
+    ("page", "section"),
+    [("advisory", "postgresql_pair"), ("get_lock", "mysql_pair"), ("memcached", "memcached_pair")],
+)
+def test_every_ratio_of_a_pair_to_a_bare_one_was_measured(page: str, section: str) -> None:
+    """It stands in the table that its line links, or in the note below it for one core."""
+    text = (DOCS / f"{page}.md").read_text("utf-8")
+    (said,) = re.findall(rf"^.*\(benchmarks-sql\.md#{section}\).*$", text, re.MULTILINE)
+    measured = (DOCS / "benchmarks-sql.md").read_text("utf-8").partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    ratios = re.findall(r"\b\d+\.\d\d\b", said)
+    assert len(ratios) >= 2
+    assert [each for each in ratios if not re.search(rf"\| {each} \(|us, {each}[;.]", measured)] == []

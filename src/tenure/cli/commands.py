@@ -219,19 +219,18 @@ def _bounded(
     return parse
 
 
-number = partial(_bounded, float, "a number")
 whole = partial(_bounded, int, "a whole number")
 
-UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
-def duration(text: str) -> float:
-    """Parse a duration: a number of seconds, or a number with a unit, as in 90s, 15m, 2h, 1d."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
-    if found is None or not float(found[1]):
-        raise argparse.ArgumentTypeError(f"{shown(text)} is not a duration, such as 90s, 15m, 2h or 1d")
-    return float(found[1]) * UNITS[found[2]]
+def _of_unit(text: str) -> float:
+    """Return the seconds of a number that may have a unit. Raises ValueError."""
+    return float(text[:-1]) * UNITS[text[-1]] if text[-1:] in UNITS else float(text)
 
+
+span = partial(_bounded, _of_unit, "a number of seconds, or a duration such as 90s, 15m, 2h or 1d")
+duration = span(0.001)
 
 argument: Callable[..., Argument] = partial(methodcaller, "add_argument")
 """Declares an argument: the parameters are those of `ArgumentParser.add_argument`."""
@@ -242,8 +241,8 @@ length = partial(argument, type=duration, dest="length", metavar="DURATION")
 
 
 def seconds(*names: str, least: float | None = None, **how: Any) -> Argument:  # noqa: ANN401 - as of argparse
-    """Declare an option that is a number of seconds, of at least `least`."""
-    return argument(*names, type=number(least), metavar="SECONDS", **how)
+    """Declare an option that is a number of seconds, or a duration such as 20s, of at least `least`."""
+    return argument(*names, type=span(least), metavar="SECONDS", **how)
 
 
 def one_of(*arguments: Argument) -> Argument:

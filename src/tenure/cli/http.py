@@ -420,7 +420,8 @@ def serve(options: Options) -> int:
             loop = asyncio.get_running_loop()
             for each in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(each, end)
-            tell(f"the console of {client!r} is at {url_of(listening)}{config.root_path}/")
+            title = client._source.title  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+            tell(f"the console of {title} is at {url_of(listening)}{config.root_path}/")
             await server.serve([listening])
             return Status.SIGNALLED + ended_by[0] if ended_by[0] else Status.DONE
 

@@ -50,7 +50,7 @@ def jobs(options: Options) -> int:
     """
     with client_of(options) as client:
         views = client.jobs()
-    output.print_all(options, views, _job_json, job_fields, _draw, nothing="No job has run.")
+    output.print_all(options, views, _job_json, job_fields, _draw, nothing="no job has run.")
     return Status.DONE
 
 
@@ -234,7 +234,7 @@ def stock(options: Options) -> int:
         session = client.session()
         view = drive(read_stock(session, name))
         if view is None and restock is None:
-            tell(f"there is no stock {name!r}.")
+            tell(f"there is no stock {name!r}: `tenure stock {quote(name)} --restock N` makes one with N units.")
             return Status.NOBODY
         made = client.stock(name, options.segments if view is None else view.segments)
         if restock is not None or take is not None:

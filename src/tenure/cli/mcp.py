@@ -92,7 +92,8 @@ class Tools:
         except LockTimeout as error:
             view = await self._client.inspect(name)
             raise LockTimeout(_busy(view)) from error
-        handle = await lease.detach(seconds, reason=reason)
+        async with lease:  # releases it if `detach` fails: then nobody has a handle
+            handle = await lease.detach(seconds, reason=reason)
         token = read_handle(handle).token
         return {"handle": handle, "name": name, "token": token, "seconds": seconds, "owner": lease.owner}
 

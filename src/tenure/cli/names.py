@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from datetime import time as time_of_day
-from shlex import quote
 
 from tenure.cli import output
 from tenure.cli.commands import (
@@ -377,7 +376,7 @@ def log(options: Options) -> int:
         entries = client.history(options.name)
     if options.at is not None:
         entries = _around(entries, options.at)
-    nothing = "Nothing is recorded. Clients record what happens with `Client(record=True)`."
+    nothing = f"nothing is recorded of {options.name!r}: only clients with `Client(record=True)` leave a history."
     output.print_all(options, entries, _entry_json, entry_fields, _draw, nothing=nothing)
     return Status.DONE
 
@@ -471,10 +470,13 @@ def release(options: Options) -> int:
                 from tenure.cli.hold import release_handle
 
                 return release_handle(client, options)
+            if not (holders := client.inspect(name).holders):
+                return _report("", options, holders)
             tell(
-                f"{name!r} was not released: its holder may be writing just now. See its holder with `tenure show "
-                f"{quote(name)}`. To take the name from it, use --token with its token, or --force for all holders: "
-                "their leases are lost at once, and only a check of fencing tokens refuses their late writes."
+                f"{name!r} was not released: {' and '.join(f'{each.owner} (token {each.token})' for each in holders)} "
+                f"may be writing just now. `--token {holders[0].token}` takes the name from {holders[0].owner} alone, "
+                "`--force` from all holders: their leases are lost at once, and only a check of fencing tokens refuses "
+                "their late writes."
             )
             return Status.USAGE
         victims = client.revoke(name, force=True, token=token)
@@ -538,8 +540,10 @@ def drain(options: Options) -> int:
     if held:
         tell(f"{escape(host)} still holds {len(found)} of the names that its holders were asked to release.")
         return Status.NOT_GRANTED
-    if output.is_terminal():
-        tell(f"{escape(host)} holds nothing any more." if held_once else f"{escape(host)} held nothing.")
+    if not held_once:
+        tell(f"no holder has the owner {host!r}, or one that begins with {f'{host}/'!r}.")
+    elif output.is_terminal():
+        tell(f"{escape(host)} holds nothing any more.")
     return Status.DONE
 
 

@@ -245,4 +245,7 @@ def _state(verdict: Verdict) -> str:
         case JobStatus.PAUSED:
             return "is paused: `tenure job resume` lets it run again"
         case _:
-            return "was not run: its next window has begun"
+            return (
+                "was not run: its next window has begun, or it ran before with a shorter window (then `tenure job "
+                "forget JOB` lets it run now)"
+            )

@@ -12,6 +12,7 @@ a field or a line.
 
 import json
 import logging
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
@@ -62,8 +63,11 @@ class Status(IntEnum):
 
 
 def tell(message: object) -> None:
-    """Print one line on standard error."""
-    print(f"tenure: {escape(str(message))}", file=sys.stderr, flush=True)
+    """Print one line on standard error. If its reader is gone, as a closed terminal, print nothing and go on."""
+    try:
+        print(f"tenure: {escape(str(message))}", file=sys.stderr, flush=True)
+    except OSError:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - open to the end, and not what the command inherits
 
 
 def confirmed(warning: str, question: str) -> bool:
@@ -162,7 +166,7 @@ def print_all(
     *,
     nothing: str,
 ) -> None:
-    """Print a list: as JSON, in lines for a pipe, or for people as a table, or the sentence `nothing`."""
+    """Print a list: as JSON, in lines for a pipe, or for people as a table; if it is empty, tell `nothing`."""
     if options.as_json:
         print_json(list(map(to_json, entries)))
     elif not draws_tables():
@@ -170,8 +174,8 @@ def print_all(
             print_line(*to_fields(each))
     elif entries:
         draw(entries)
-    else:
-        print(nothing)
+    if not entries:
+        tell(nothing)
 
 
 def plain(duration: float | None) -> str:

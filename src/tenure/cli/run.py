@@ -170,6 +170,10 @@ class Wakeups:
             return []
         return [number for number in self._reader.recv(READ) if number != WAKE]
 
+    def put_back(self, numbers: Iterable[int]) -> None:
+        """Have the next wait return these signals again."""
+        self._writer.send(bytes(numbers))
+
     def ended_by(self, timeout: float | None) -> int | None:
         """Wait likewise, and stop at ^Z; return the status to exit with if a signal ends this process."""
         for number in self.wait(timeout):
@@ -298,13 +302,18 @@ def _forward(number: int, child: Child) -> None:
 
 
 def _end_after_loss(child: Child, lease: Lease, wakeups: Wakeups, grace: float) -> None:
-    """End the command and its process group: with SIGTERM, then with SIGKILL."""
+    """End the command and its process group: with SIGTERM, then with SIGKILL.
+
+    A signal that comes meanwhile is for tenure, too: `elect` does not stand again.
+    """
     tell(f"{loss_of(lease)} Ending the command: SIGTERM now, SIGKILL after {grace:g} s.")
     child.signal_all(signal.SIGTERM)
     child.signal_all(signal.SIGCONT)
-    give_up_at = time.monotonic() + grace
+    give_up_at, came = time.monotonic() + grace, list[int]()
     while child.poll() is None and (left := give_up_at - time.monotonic()) > 0:
         for number in wakeups.wait(left):
             _forward(number, child)
+            came.append(number)
     child.signal_all(signal.SIGKILL)
     child.wait()
+    wakeups.put_back(each for each in came if each in TO_GROUP)

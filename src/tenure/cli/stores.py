@@ -3,8 +3,6 @@
 import textwrap
 from enum import StrEnum
 from importlib import import_module
-from importlib.util import find_spec
-from typing import cast
 
 from tenure.cli import output
 from tenure.cli.commands import (
@@ -25,7 +23,7 @@ from tenure.client import Client
 from tenure.contracts.findings import Finding, Report, Severity, Unseen
 from tenure.errors import StoreError, UsageError
 from tenure.escaping import escape
-from tenure.fencing.schema import fences_ddl, fences_grants, fences_table
+from tenure.fencing.schema import fences_ddl, fences_table
 
 SOURCE = "https://github.com/tenure-locks/tenure"
 """The address of the repository of Tenure."""
@@ -87,7 +85,7 @@ def examine(client: Client, options: Options) -> int:
 def _print_for_people(report: Report) -> None:
     counts = [(severity, sum(each.severity is severity for each in report.findings)) for severity in Severity]
     found = ", ".join(f"{count} {severity}{'s' * (count > 1)}" for severity, count in counts if count)
-    print(escape(f"{report.store}: {found or 'nothing found'}"))
+    print(escape(f"{report.store}: {found or 'nothing is wrongly set'}"))
     for each in report.findings:
         print("\n" + escape(f"{each.severity:9}{each.id} at {each.place}"))
         for text in (f"{each.what} {each.why}", f"To change it: {each.change}"):
@@ -156,22 +154,17 @@ def schema(options: Options) -> int:
     database, schema, prefix, role = SchemaKind(options.database), options.schema, options.prefix, options.role
     if database is SchemaKind.SQLITE and (schema or role):
         raise UsageError("SQLite has no schemas, roles or rights: leave --schema and --role out.")
-    table = fences_table(schema, prefix)
-    made, granted = _of_the_store(database, schema, prefix, role)
-    if table.rpartition(".")[2] not in made:
-        made = "\n".join(filter(None, [made, fences_ddl(database, table)]))
-        granted += fences_grants(database, table, role) if role else ""
-    print("\n".join(filter(None, [made, granted])), end="")
+    print(_ddl(database, schema, prefix, role), end="")
     return Status.DONE
 
 
-def _of_the_store(database: SchemaKind, schema: str, prefix: str, role: str) -> tuple[str, str]:
-    """Return what the store in this database needs. A lock file of SQLite makes its own tables."""
-    package = f"tenure.stores.{database}"
-    if database is SchemaKind.SQLITE or find_spec(package) is None:
-        return "", ""
-    store = import_module(f"{package}.schema")
-    return cast("str", store.ddl(schema, prefix)), cast("str", store.grants(schema, prefix, role)) if role else ""
+def _ddl(database: SchemaKind, schema: str, prefix: str, role: str) -> str:
+    """Return the statements. A lock file of SQLite makes its own tables, so there only the fences are left to make."""
+    if database is SchemaKind.SQLITE:
+        return fences_ddl(database, fences_table(schema, prefix))
+    store = import_module(f"tenure.stores.{database}.schema")
+    made: str = store.ddl(schema, prefix)
+    return f"{made}\n{store.grants(schema, prefix, role)}" if role else made
 
 
 @command("quarantine end", "[URL]", *URL, YES, JSON)

@@ -1,7 +1,8 @@
 """The ASGI app of the console: who is let in, which page they get, and which headers every answer has.
 
-Each request goes through `_Console._answer`, which finds the visitor's rights, and refuses a POST that no form of this
-console has sent. `Console` puts the security headers on every answer, errors included.
+Each page and action goes through `_guarded`, which finds the visitor's rights by `_access_of`. `_form` reads each POST,
+and refuses one that no form of this console has sent. `Console` puts the security headers on every answer, errors
+included.
 """
 
 import inspect
