@@ -46,7 +46,7 @@ test-landing: $(VENV)/.installed-dev servers # what `.ci/run` adds to `make test
 	JOBS=$(JOBS) SEEDS=$(SEEDS) $(BIN)/python -m scripts.test_all --landing $(PYTEST_ARGS)
 
 stress: $(VENV)/.installed-dev servers ## run the tests of `make test` that do not only compute ROUNDS=20 times, on a busy machine
-	$(BIN)/python scripts/stress.py --rounds $(ROUNDS) -- \
+	$(BIN)/python -m scripts.stress --rounds $(ROUNDS) -- \
 		$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "change and not simulation and not rules" $(PYTEST_ARGS)
 
 sim: $(VENV)/.installed-dev ## simulate the protocol on fresh seeds (SEEDS=5000 a scenario, SIM_ARGS="--scenario wire")

@@ -20,6 +20,7 @@ from simulation.faults import Faults
 from simulation.network import Link
 from simulation.node import Node
 from simulation.quorum import Quorum, SimulatedQuorumStore, VotingNode
+from simulation.runtime import Process, SimRuntime, World
 from simulation.table_stores import RemoteStore
 from tenure.contracts.deadlines import NEVER, micros
 from tenure.contracts.messages import Notification
@@ -31,7 +32,6 @@ from tenure.core.spec import LockSpec
 from tenure.errors import StaleTokenError
 from tenure.fencing import MemoryGuard
 from tenure.outcome import Outcome
-from tenure.runtimes.simulated import Process, SimRuntime, World
 from tenure.table.step import Step
 
 T = TypeVar("T")

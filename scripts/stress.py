@@ -4,14 +4,13 @@ Processes that only compute run beside the command. Every few seconds a freezer 
 processes for half a second, without a signal. A test that fails here needs more of the machine than the product does.
 The cgroup needs Linux and root.
 
-Usage: python scripts/stress.py [--rounds 20] [--burners 4] [--freeze 0.5] [--every 8] [--logs build/stress] -- COMMAND
+Usage: python -m scripts.stress [--rounds 20] [--burners 4] [--freeze 0.5] [--every 8] [--logs build/stress] -- COMMAND
 """
 
 import argparse
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +18,8 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+from scripts import processes
 
 BURN = [sys.executable, "-c", "while True: pass"]
 
@@ -65,9 +66,7 @@ def burners(count: int) -> Generator[None]:
     """Run so many processes that only compute."""
     with ExitStack() as stack:
         for _ in range(count):
-            process = subprocess.Popen(BURN)
-            stack.callback(process.wait)
-            stack.callback(process.kill)
+            stack.callback(processes.end, processes.start(BURN), grace=0.0)
         yield
 
 
@@ -93,13 +92,12 @@ def freezes(freezer: Freezer, seconds: float, every: float) -> Generator[None]:
 def run_round(command: Sequence[str], log: Path, freezer: Freezer) -> int:
     """Run the command once, with its output in a file; return its status."""
     with log.open("wb") as out:
-        return subprocess.run(
+        return processes.run(
             command,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
             preexec_fn=freezer.enter,
-            check=False,
         ).returncode
 
 
@@ -123,9 +121,8 @@ def main() -> int:
         print(f"no freezer cgroup can be made here ({error}): run it on Linux, as root", file=sys.stderr)
         return 2
     failed = 0
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # so that no process stays frozen
     try:
-        with burners(options.burners), freezes(freezer, options.freeze, options.every):
+        with processes.owned(), burners(options.burners), freezes(freezer, options.freeze, options.every):
             for number in range(1, options.rounds + 1):
                 began, log = time.monotonic(), options.logs / f"round-{number}.log"
                 status = run_round(options.command, log, freezer)

@@ -27,13 +27,13 @@ environment)
 import argparse
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from scripts import processes
 from scripts.check_skips import complaints, failures
 from tests import stages
 
@@ -45,9 +45,6 @@ WAITING = ("conformance", "stores")
 PARTS = (*stages.COMPUTING_PARTS, "pythons", *WAITING, "models")
 
 BUILD = Path("build")
-GRACE = 60.0
-"""Within how many seconds a session must end after Ctrl-C."""
-
 NO_TESTS = 5
 """The status of pytest if the arguments select no test."""
 
@@ -66,16 +63,16 @@ class Session:
         print(f"{title}: {' '.join(command)}", flush=True)
         if background:
             with self.log.open("wb") as log:
-                self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=os.environ | more)
+                self._process = processes.start(command, stdout=log, stderr=subprocess.STDOUT, env=os.environ | more)
         else:
-            self._process = subprocess.Popen(command, env=os.environ | more)
+            self._process = processes.start(command, env=os.environ | more)
         self._background = background
         self.ran = True
         """Whether the arguments selected a test."""
 
     def failed(self) -> bool:
         """Wait for the end of the session, and tell whether a test failed or was skipped without permission."""
-        status = self._process.wait()
+        status = processes.wait(self._process)
         if self._background:
             print(self.log.read_text("utf-8", "replace"), flush=True)
         print(f"{self.title}: status {status} after {time.monotonic() - self._began:.0f} s", flush=True)
@@ -86,16 +83,6 @@ class Session:
         for complaint in found:
             print(complaint, file=sys.stderr)
         return status != 0 or bool(found)
-
-    def end(self) -> None:
-        """End a running session like Ctrl-C, so that it stops its servers."""
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGINT)
-            try:
-                self._process.wait(GRACE)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
 
 
 def find_python(version: str) -> str | None:
@@ -112,9 +99,9 @@ def _runs(command: Sequence[str]) -> bool:
 def environment_for(version: str, python: str) -> Path:
     """Make the environment of another Python, and return its interpreter. Raises CalledProcessError."""
     venv = Path(f".venv-{version}")
-    subprocess.run(["make", f"{venv}/.installed-dev", f"VENV={venv}", f"PYTHON={python}"], check=True)
+    processes.run(["make", f"{venv}/.installed-dev", f"VENV={venv}", f"PYTHON={python}"]).check_returncode()
     if clients := OLDEST_CLIENTS.get(version):
-        subprocess.run([venv / "bin" / "pip", "install", "--quiet", *clients], check=True)
+        processes.run([str(venv / "bin" / "pip"), "install", "--quiet", *clients]).check_returncode()
     return venv / "bin" / "python"
 
 
@@ -190,18 +177,18 @@ def main(words: Sequence[str]) -> int:
     options, arguments = parser.parse_known_args(words)
     parts = options.part or PARTS
     BUILD.mkdir(exist_ok=True)
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # so that no session keeps running
-    run = Run(parts, arguments, landing=options.landing)
-    try:
-        run.all()
-    finally:
-        for session in run.sessions:
-            session.end()
+    with processes.owned():
+        return _run(parts, arguments, landing=options.landing)
+
+
+def _run(parts: Sequence[str], arguments: Sequence[str], *, landing: bool) -> int:
+    run = Run(parts, arguments, landing=landing)
+    run.all()
     empty = [session.title for session in run.sessions if not session.ran]
     if empty and (not arguments or len(empty) == len(run.sessions)):
         run.failed.append(f"no test is selected in {', '.join(empty)}")
     models = "models" in parts and not arguments
-    if models and subprocess.run([sys.executable, "-m", "models.run"], check=False).returncode:
+    if models and processes.run([sys.executable, "-m", "models.run"]).returncode:
         run.failed.append("models")
     for session in run.sessions:  # once more at the end, where whoever reads the log looks first
         print("".join(failures(session.report)), end="")

@@ -15,10 +15,10 @@ SOURCE = ROOT / "src" / "tenure"
 CODE = [path for kind in ("py", "lua", "sql") for path in sorted(SOURCE.rglob(f"*.{kind}"))]
 
 BUDGETS = {
-    "lines": 62_500,  # with NATS, buckets, DynamoDB, folders, releases that nobody waits for, and queues in a text
+    "lines": 62_800,  # with NATS, buckets, DynamoDB, folders, wait_for_release, and what follows where no thread starts
     "files": 377,  # the same
     "files under 40 lines": 30,
-    "files over 400 lines": 21,  # links/sockets.py, with the replies that a connection owes
+    "files over 400 lines": 22,  # links/sockets.py, with the replies that are owed; nats/bucket.py, with silent servers
     "classes over 25 methods": 14,  # RowStore, with the proof of its table; RedisThreadLink, with the replies it owes
     "lines of ARCHITECTURE.md": 300,
 }

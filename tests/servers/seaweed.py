@@ -32,9 +32,17 @@ class SeaweedServer(Server):
         """Return the URL of a proxy in front of it."""
         return self.url.replace(f":{self.port}&", f":{port}&")
 
-    def await_ready(self, within: float = 120.0) -> None:
-        """Return when the server serves: its parts find each other by looking every few seconds."""
-        super().await_ready(within)
+    def await_ready(self, within: float = 60.0) -> None:
+        """Return when the server serves: its parts find each other by looking every few seconds.
+
+        Now and then they do not, and every write waits for as long as it runs: then it is started once more.
+        """
+        try:
+            self._poll(within)
+        except ServerFailedError:
+            self.kill()
+            self._spawn()
+            super().await_ready(within)
 
     def _command(self) -> list[str]:
         data = self.folder / "data"

@@ -9,4 +9,5 @@ class Config:
         max_pool_connections: int = ...,
         retries: Mapping[str, object] = ...,
         user_agent_extra: str = ...,
+        defaults_mode: str = ...,
     ) -> None: ...

@@ -28,7 +28,7 @@ from tenure.contracts.messages import (
     WithdrawRequest,
 )
 from tenure.contracts.runtime import Runtime
-from tenure.contracts.store import Store, StoreSource
+from tenure.contracts.store import Store, StoreSource, renew_together
 from tenure.errors import LockTimeout
 from tenure.outcome import Outcome
 from tenure.runtimes import clocks
@@ -179,7 +179,8 @@ class RawClient:
     async def renew(self, request: AcquireRequest, token: int, ttl: float) -> RenewReply:
         """Renew the lease of a request."""
         renewals = [RenewRequest(request.name, request.request_id, token, micros(ttl))]
-        return (await self.store.renew(renewals, self._until()))[0]
+        (reply,) = await renew_together(self.store, renewals, self._until())
+        return reply
 
     async def withdraw(self, request: AcquireRequest, *, unsure: bool = False) -> NotGranted:
         """Withdraw a request."""

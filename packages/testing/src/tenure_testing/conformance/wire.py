@@ -19,6 +19,7 @@ from tenure.contracts.messages import (
     NotificationKind,
     Page,
     ReleaseRequest,
+    RenewReplies,
     RenewReply,
     RenewRequest,
     Reply,
@@ -121,7 +122,7 @@ class _Tapped:
     async def release(self, release: ReleaseRequest, until: float) -> Outcome:
         return self._carry("release", await self._store.release(release, until))
 
-    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> list[RenewReply]:
+    async def renew(self, renewals: Sequence[RenewRequest], until: float) -> RenewReplies:
         stalled, give_up_at = self._wire.stalled, self._runtime.now() + LONGEST
         while self._wire.stalled and self._runtime.now() < give_up_at:
             await self._runtime.sleep(MOMENT)
