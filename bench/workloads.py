@@ -419,7 +419,10 @@ def _database_hot(store: str) -> Workload:
     def limits(size: Size) -> list[Limit]:
         *greedy, (processes, members, hold) = _clients(size)
         found: list[Limit] = []
+        own = _dlock_cases(size) if store == POSTGRESQL else []
         for many, each, _ in greedy:
+            if each == 1 and (many, 0.0) in own:
+                continue  # the fastest peer has a bound of its own below
             prefix = f"{many} x {each}, 0 ms, "
             rows, bare = [prefix + peer for peer in PEERS[store]], "".join(prefix + label for label in BARE[store])
             found.append(Limit(prefix + THREADS, 3.0, rows, "rate", at_least=True, floor=bare))
@@ -427,10 +430,9 @@ def _database_hot(store: str) -> Workload:
         for label in CLIENTS:
             row = f"{processes} x {members}, {hold * 1000:g} ms, {label}"
             found.append(Limit(row, 20.0, figure="farthest", unit=" %", why=why))
-        if store == POSTGRESQL:
-            for many, hold in _dlock_cases(size):
-                prefix = f"{many} x 1, {hold * 1000:g} ms, "
-                found.append(Limit(prefix + THREADS, 1.5, prefix + DLOCK, "rate", at_least=True))
+        for many, hold in own:
+            prefix = f"{many} x 1, {hold * 1000:g} ms, "
+            found.append(Limit(prefix + THREADS, 1.5, prefix + DLOCK, "rate", at_least=True))
         return found
 
     return Workload(f"{store}_hot", hot.run,
