@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import importlib
 import os
 import signal
 import threading
@@ -48,8 +49,21 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection(session: pytest.Session) -> None:
-    """Stop the garbage collector: all modules and tests that pytest is about to load stay until the end."""
+    """Stop the garbage collector: all modules and tests that pytest is about to load stay until the end.
+
+    Of several processes that will load all tests, each loads its share first, so that not all compile all of them.
+    """
     gc.disable()
+    if "PYTEST_XDIST_WORKER" in os.environ and session.config.args == session.config.getini("testpaths"):
+        _load_share(session.config, int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw")))
+
+
+def _load_share(config: pytest.Config, worker: int) -> None:
+    top = Path(__file__).parent
+    files = sorted(each for each in top.rglob("test_*.py") if not stages.is_left_out(each, config.option.markexpr))
+    for file in files[worker :: int(os.environ["PYTEST_XDIST_WORKER_COUNT"])]:
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # pytest will load it again, and tell
+            importlib.import_module(".".join(file.relative_to(top.parent).with_suffix("").parts))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
