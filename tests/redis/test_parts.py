@@ -62,7 +62,11 @@ def test_no_script_renews_or_shows_too_many(redis_server: RedisServer, monkeypat
 @pytest.mark.parametrize(
     ("method", "right", "wrong"),
     [
-        ("renew", "self._clustered else AT_ONCE", "self._clustered else len(renewals)"),
+        (
+            "renew",
+            "AT_ONCE):\n        replies += await self._renew(renewals[first : first + AT_ONCE],",
+            "10**6):\n        replies += await self._renew(renewals[first:],",
+        ),
         ("inspect", "number(AT_ONCE)", "number(10**6)"),
         ("inspect", "pages[0].waiters = ", "pages[-1].waiters = "),
     ],
