@@ -12,7 +12,18 @@ import pytest
 
 import tenure.client.base
 import tenure.lease
-from tenure import AsyncClient, AsyncLease, Client, LeaseLost, LeaseState, Outcome, Stopped, StoreError, UsageError
+from tenure import (
+    AsyncClient,
+    AsyncLease,
+    Client,
+    LeaseLost,
+    LeaseState,
+    Outcome,
+    Stopped,
+    StoreError,
+    StoreUnavailable,
+    UsageError,
+)
 from tenure.contracts.handles import Handle, read_handle
 from tenure.contracts.messages import (
     AcquireRequest,
@@ -307,6 +318,31 @@ def test_an_adoption_that_a_close_overtakes_leaves_no_lease(ending: str) -> None
                 await client.adopt(handle)
             await ends[0]
             assert await is_free(other)
+
+    virtual.run(main)
+
+
+def test_an_adoption_outlasts_a_renewal_without_a_reply() -> None:
+    """The lease lasts for longer than a request may take, and its holder counts from the one that was answered."""
+
+    async def main() -> None:
+        source = virtual.source()
+        renewals: list[float] = []
+
+        async def lose_the_first(operation: str, done: bool) -> None:
+            if operation == "renew" and not done:
+                renewals.append(there.session().runtime.now())
+                if len(renewals) == 1:
+                    await asyncio.sleep(0.2)
+                    raise StoreUnavailable("lost by the test")
+
+        async with (
+            AsyncClient(store=source) as here,
+            AsyncClient(store=disturbed(source, lose_the_first, local=False)) as there,
+        ):
+            handle = await (await here.lock("name", ttl=30).acquire()).detach()
+            lease = await there.adopt(handle, 1.0)
+            assert 0.95 < lease.remaining() <= 1.0 - (there.session().runtime.now() - renewals[1])
 
     virtual.run(main)
 

@@ -26,7 +26,7 @@ from tenure.core.access import INTERVAL
 from tenure.core.attempt import WAITER_TTL
 from tenure.core.events import Subject
 from tenure.core.lease import ADOPTED, CoreLease, Grant, why_refused
-from tenure.core.session import ASKED_AGAIN_FOR, Session
+from tenure.core.session import Session
 from tenure.errors import LeaseLost, LockTimeout, StoreError, StoreUnavailable, UsageError
 from tenure.escaping import shown
 from tenure.outcome import Outcome
@@ -326,33 +326,34 @@ async def _keep_until(
 ) -> tuple[RenewRequest, float]:
     """Renew the lease until a local instant has passed; return the last renewal, and when it was sent."""
     while True:
-        sent = session.runtime.now()
         renewal = RenewRequest(adjust.name, adjust.successor, adjust.raise_to, length)  # without what restores a lease
-        await _renew(session, renewal, title)
+        sent = await _renew(session, renewal, title)
         if sent >= until:
             return renewal, sent
         await session.runtime.sleep(min(seconds(length) / 4, max(0.001, until - session.runtime.now())))
 
 
-async def _renew(session: Session, renewal: RenewRequest, title: str) -> None:
-    """Renew a lease that is no `CoreLease`. Raises LeaseLost if the store refuses, StoreError without an answer."""
-    now, length = session.runtime.now(), renewal.ttl
+async def _renew(session: Session, renewal: RenewRequest, title: str) -> float:
+    """Renew a lease that is no `CoreLease`; return when the renewal that was answered was sent.
 
-    async def once(until: float) -> Outcome | None:
-        renewal.ttl = length
+    Raises LeaseLost if the store refuses, StoreError without an answer.
+    """
+    length = renewal.ttl
+
+    async def once(until: float) -> tuple[Outcome | None, float]:
+        sent, renewal.ttl = session.runtime.now(), length
         (reply,) = await renew_together(session.store, [renewal], until)
         if not renewal.ttl:  # the server of this name did not answer
             raise StoreUnavailable(f"the store did not renew the lease of {title!r} in time: try again")
-        return reply
+        return reply, sent
 
-    refused = await session.requests.repeat_until(
-        once, now + session.requests.request_timeout(length), now + ASKED_AGAIN_FOR
-    )
+    refused, sent = await session.requests.send_up_to_three_times(once, session.requests.request_timeout(length))
     if refused is not None:
         raise LeaseLost(
             f"the lease of {title!r} (token {renewal.token}) is lost: {why_refused(refused, renewal)}. It has ended, "
             "or was adopted by its handle: see its holder with `tenure show`."
         )
+    return sent
 
 
 def _request(handle: Handle, adjust: AdjustRequest, length: int) -> AcquireRequest:
