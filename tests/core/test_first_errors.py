@@ -117,6 +117,29 @@ def test_hosts_are_read_alike(scheme: str, host: str) -> None:
     assert ("two ports" in str(caught.value)) == (host in {"h:1:2", "::1"})
 
 
+def test_a_closed_client_is_not_entered() -> None:
+    """Its `with` would otherwise fail only at the first lock."""
+    client = Client("memory:")
+    client.close()
+    with pytest.raises(UsageError, match="is closed; make a new one"), client:
+        pass
+
+    async def main() -> None:
+        client = AsyncClient("memory:")
+        await client.close()
+        with pytest.raises(UsageError, match="is closed; make a new one"):
+            async with client:
+                pass
+
+    asyncio.run(main())
+
+
+def test_a_pattern_that_is_no_text_is_refused() -> None:
+    """The error shows one."""
+    with Client("memory:") as client, pytest.raises(UsageError, match=r"as 'orders:\*', not 5"):
+        client.names(cast("str", 5))
+
+
 def test_an_empty_url_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """With an empty variable of a deployment, each machine would otherwise lock in a local file of its own."""
     with pytest.raises(UsageError, match="is empty"):

@@ -281,6 +281,7 @@ class AsyncClient(EnteredByAsyncWith, ClientBase):
             )
 
     async def __aenter__(self) -> Self:
+        self._refuse_if_ended()
         return self
 
     async def __aexit__(

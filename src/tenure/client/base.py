@@ -75,9 +75,13 @@ LATER = (
 """The modules that the first client imports. `import tenure` leaves them out, to take less time."""
 
 
-def _literal_prefix(pattern: str | None) -> str:
-    """Return the prefix of all names that match a pattern."""
-    return re.split(r"[*?\[]", pattern or "", maxsplit=1)[0]
+def _literal_prefix(pattern: object) -> str:
+    """Return the prefix of all names that match a pattern. Raises UsageError if it is no str."""
+    if pattern is None:
+        return ""
+    if not isinstance(pattern, str):
+        raise UsageError(f"a pattern of names must be a str, as 'orders:*', not {pattern!r}")
+    return re.split(r"[*?\[]", pattern, maxsplit=1)[0]
 
 
 def _this_process() -> str:

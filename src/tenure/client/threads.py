@@ -470,6 +470,7 @@ class Client(EnteredByWith, ClientBase):
         return session
 
     def __enter__(self) -> Self:
+        self._refuse_if_ended()
         return self
 
     def __exit__(

@@ -24,9 +24,13 @@ class Action:
     page: str
 
 
+LONGEST_TOKEN = 19
+"""How many digits a token may have: it fits into 63 bits."""
+
+
 async def _take(board: Board, form: Form) -> str:
     token = form.get("token", "")
-    if not token.isdecimal():
+    if not token.isdecimal() or len(token) > LONGEST_TOKEN:
         raise UsageError("the form has no token: load the page of the name again")
     taken = await board.client.revoke(form["n"], force=True, token=int(token))
     if not taken:
