@@ -318,7 +318,7 @@ WRONG_SCRIPTS: dict[str, tuple[type[StoreMachine], str, str]] = {
     "vote not kept at once": (VOTING, "('~' .. first), '', owner", "'', '', owner"),
     "vote kept from its own": (VOTING, "    remove_holder(PLACEHOLDER .. seat)\n", ""),
     "vote kept for who left": (VOTING, "remove_holder(PLACEHOLDER .. request)\n", ""),
-    "vote kept for ever": (VOTING, "dequeue(string.sub(request, 2))", "dequeue(request)"),
+    "vote kept for ever": (VOTING, "(lapsed) do dequeue(request)", "(lapsed) do dequeue(PLACEHOLDER .. request)"),
     "vote for nobody": (VOTING, "it[W_VOTES] == 1 and listening(it[W_CHANNEL])", "it[W_VOTES] == 1"),
     "vote waited for twice": (VOTING, "        dequeue(seat)\n        return take", "        return take"),
     "vote waited for silently": (VOTING, "if wait then join() else dequeue(seat) end", "if wait then join() end"),
