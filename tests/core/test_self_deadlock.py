@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from tenure import AsyncClient, Client, LeaseState, LockTimeout, SelfDeadlock, Stop, Stopped, entering
+from tenure.core import self_deadlock
+from tenure.core.lease import CoreLease
 from tenure.stores.memory import MemoryTable, memory_source
 from tests import virtual
 from tests.hazards.helpers import TEST_TIMEOUT, eventually
@@ -295,6 +297,24 @@ def released_meanwhile(held_by: HeldBy) -> None:
 def test_a_lease_that_another_thread_can_release_is_waited_for(held_by: str) -> None:
     """SelfDeadlock would be wrong: the wait ends."""
     released_meanwhile(FREE[held_by])
+
+
+def test_a_lease_that_is_released_during_the_look_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that could release the lease has done so, and has forgotten it, when the look comes to who could."""
+    handed: list[Any] = []
+
+    def look(lease: CoreLease) -> bool:
+        with ThreadPoolExecutor(1) as pool:
+            while handed:
+                pool.submit(lambda: handed.pop().release()).result(TEST_TIMEOUT)
+        return is_bound(lease)
+
+    is_bound = self_deadlock._is_bound
+    monkeypatch.setattr(self_deadlock, "_is_bound", look)
+    with client_in_memory() as client, client.lock("name") as lease:
+        handed.append(lease)
+        client.lock("name").acquire().release()
+        assert not handed
 
 
 def test_who_may_wait_for_itself_is_told_once(client: Client, caplog: pytest.LogCaptureFixture) -> None:

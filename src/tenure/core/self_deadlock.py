@@ -76,7 +76,8 @@ async def _why_blocked(access: StoreAccess, spec: LockSpec, leases: list[CoreLea
 
     A waiter that joined just before `since` may be missed; no later waiter is taken for an earlier one.
     """
-    held = sum(lease.grant.request.weight for lease in leases)
+    # Only now: another thread may have released a lease, and forgotten it, since the look at who has its lease object.
+    held = sum(lease.grant.request.weight for lease in leases if lease.trusted())
     if held + spec.weight > spec.capacity:
         return ""
     try:
