@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import select
+import time
 import warnings
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from tenure import AsyncClient, LeaseLost, Outcome, OutcomeUnknown, StoreUnavailable, TenureError
+from tenure import AsyncClient, AsyncLease, LeaseLost, Outcome, OutcomeUnknown, StoreUnavailable, TenureError
 from tenure.contracts.cells import Cell
 from tenure.contracts.runtime import Runtime
 from tenure.contracts.store import StoreSource
@@ -265,6 +266,11 @@ def test_a_loop_ends_without_it() -> None:
         warnings.simplefilter("error")
         asyncio.run(main())
     assert len(begun) == 1
+
+
+def deadline(lease: AsyncLease) -> float:
+    """Return when the lease ends unless it is renewed."""
+    return time.monotonic() + lease.remaining()
 
 
 @pytest.mark.parametrize("server", ["redis_server", "etcd_server", "nats_server"])
