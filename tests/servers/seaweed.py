@@ -35,14 +35,15 @@ class SeaweedServer(Server):
     def await_ready(self, within: float = 60.0) -> None:
         """Return when the server serves: its parts find each other by looking every few seconds.
 
-        Now and then they do not, and every write waits for as long as it runs: then it is started once more.
+        Now and then they do not, and every write waits for as long as it runs: then it is started again, up to twice.
         """
-        try:
-            self._poll(within)
-        except ServerFailedError:
-            self.kill()
-            self._spawn()
-            super().await_ready(within)
+        for _ in range(2):
+            try:
+                return self._poll(within)
+            except ServerFailedError:
+                self.kill()
+                self._spawn()
+        return super().await_ready(within)
 
     def _command(self) -> list[str]:
         data = self.folder / "data"
