@@ -28,7 +28,8 @@ async def renew_apart(
     groups: dict[K, list[RenewRequest]] = {}
     for each in renewals:
         place = place_of(each)
-        groups[place] = [*groups.pop(place, ()), each]
+        group = groups[place] = groups.pop(place, [])
+        group.append(each)
     replies: dict[str, RenewReply | StoreError] = {}
     for left, (place, group) in zip(range(len(groups) - 1, -1, -1), groups.items(), strict=True):
         half = (until - now()) / 2
