@@ -134,6 +134,7 @@ WRONG = {
     "rediss://host?ssl_cert_reqs=sometimes": "option ssl_cert_reqs",
     "redis://host?ssl_ca_certs=/ca": "write rediss://",
     "redis://host/first": "database of a Redis URL must be a number",
+    f"redis://host/{'9' * 5000}": "database of a Redis URL must be a number",
     "redis://host:port": "host or a port",
     "redis://host:0": "host or a port",
     "redis://host:65536": "host or a port",

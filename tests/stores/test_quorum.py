@@ -399,6 +399,7 @@ WRONG = {
     "redlock://a,b": "at least 3",
     "redlock://a,b,c?quorum=x": "must be a number of nodes",
     "redlock://a,b,c?quorum=²": "must be a number of nodes",
+    f"redlock://a,b,c?quorum={'9' * 5000}": "must be a number of nodes",
     "redlock://a,b,c?quorum=1": "from 2 to 3",
     "redlock://a,b,c?replicas=1": "leave out replicas",
     "redlock://:pa?s3cr3t@a,b,c": "in a password write",

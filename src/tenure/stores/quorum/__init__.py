@@ -8,7 +8,7 @@ from tenure.errors import UsageError
 from tenure.stores.embedded import memory_url_source, sqlite_url_source
 from tenure.stores.extras import require_redis
 from tenure.stores.quorum.store import QuorumStore, capabilities_of
-from tenure.stores.urlparts import refuse_unknown
+from tenure.stores.urlparts import number, refuse_unknown
 
 __all__ = ["quorum_source", "redlock_url_source"]
 
@@ -54,8 +54,11 @@ def redlock_url_source(parts: SplitResult) -> StoreSource:
     quorum = options.pop("quorum", None)
     if "@" in parts.query:  # it may be the rest of a password, which an error would otherwise repeat
         raise UsageError("the options of the URL contain an `@`; in a password write %40 for it, and %3F for `?`.")
-    if quorum is not None and not quorum.isdecimal():
-        raise UsageError("`quorum` must be a number of nodes, as in redlock://host1,host2,host3,host4,host5?quorum=4.")
+    try:
+        needed = None if quorum is None else number(quorum)
+    except ValueError:
+        message = "`quorum` must be a number of nodes, as in redlock://host1,host2,host3,host4,host5?quorum=4."
+        raise UsageError(message) from None
     if not all(hosts.split(",")):
         raise UsageError("a host of the quorum is empty; write redlock://host1,host2,host3.")
     if "replicas" in options:
@@ -66,7 +69,7 @@ def redlock_url_source(parts: SplitResult) -> StoreSource:
         _redis_node(SplitResult(scheme, f"{login}{at}{host}", parts.path, query, parts.fragment))
         for host in hosts.split(",")
     ]
-    return quorum_source(nodes, None if quorum is None else int(quorum))
+    return quorum_source(nodes, needed)
 
 
 def _options() -> set[str]:

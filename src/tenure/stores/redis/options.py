@@ -101,9 +101,10 @@ def _socket(parts: SplitResult) -> RedisAddress:
 def _database(text: str) -> dict[str, int]:
     if not text:
         return {}
-    if not text.isdecimal():
-        raise UsageError(f"the database of a Redis URL must be a number; {FORMS}.")
-    return {"db": int(text)}
+    try:
+        return {"db": number(text)}
+    except ValueError:
+        raise UsageError(f"the database of a Redis URL must be a number; {FORMS}.") from None
 
 
 def _take_login(query: dict[str, str]) -> dict[str, Any]:
