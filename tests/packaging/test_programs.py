@@ -87,5 +87,5 @@ def test_the_workers_of_all_tests_end_with_them(number: signal.Signals, tmp_path
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_what_threads_run_ends_with_the_program(number: signal.Signals, tmp_path: Path) -> None:
-    """What ignores the signal is killed, and nothing else is begun."""
+    """The program kills each process that ignores the signal, and begins no other."""
     assert_it_leaves_nothing(["-c", SEARCHES], tmp_path, lambda found: len(found) > 3, number)

@@ -1,4 +1,4 @@
-"""What becomes of the thread that listens when its client is closed."""
+"""The thread that listens for notifications ends soon after its client is closed."""
 
 import socket
 import threading

@@ -132,7 +132,7 @@ def test_a_store_is_opened_by_the_next_caller() -> None:
 
 
 def test_work_for_a_loop_that_is_closed_is_closed(recwarn: pytest.WarningsRecorder) -> None:
-    """Python would warn of a coroutine that nobody has awaited."""
+    """The runtime closes the coroutine, because Python warns of one that was never awaited."""
 
     async def runtime_here() -> AsyncioRuntime:
         return AsyncioRuntime()

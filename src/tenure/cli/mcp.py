@@ -92,7 +92,7 @@ class Tools:
         except LockTimeout as error:
             view = await self._client.inspect(name)
             raise LockTimeout(_busy(view)) from error
-        async with lease:  # releases it if `detach` fails: then nobody has a handle
+        async with lease:  # if `detach` fails, nobody has a handle, and the end of this releases the lease
             handle = await lease.detach(seconds, reason=reason)
         token = read_handle(handle).token
         return {"handle": handle, "name": name, "token": token, "seconds": seconds, "owner": lease.owner}

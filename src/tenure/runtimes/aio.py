@@ -157,7 +157,7 @@ CANCEL_AGAIN = 0.05
 
 
 def retrieve(task: "asyncio.Future[Any]") -> None:
-    """Read the error of a task or future that nobody awaits. Asyncio would log an error that nobody has read."""
+    """Read the error of a task or future that nobody awaits, because asyncio logs errors that were not read."""
     if not task.cancelled():
         task.exception()
 
