@@ -5,14 +5,18 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Self
 
 import pytest
 
 from tenure import AsyncClient, AsyncLease, Client, LeaseLost, LeaseState, Lock, Outcome, Stopped, UsageError
+from tenure.contracts.messages import ReleaseRequest
+from tenure.contracts.store import StoreSource
 from tenure.core.attempt import Attempt
+from tenure.core.release import Releases
 from tenure.core.session import Session
-from tenure.stores.memory import MemoryTable, memory_source
+from tenure.stores.memory import MemoryStore, MemoryTable, memory_source
 from tests import virtual
 from tests.hazards.helpers import TEST_TIMEOUT, eventually, soon
 from tests.planting import planted
@@ -302,6 +306,97 @@ class ThreadsThatWork:
     _count = threading.Lock()
 
 
+class Deeds:
+    """What a store does that takes a second for each release."""
+
+    def __init__(self, second: float) -> None:
+        self.done: list[str] = []
+        self.begun = threading.Event()
+        self._second = second
+
+    def source(self) -> StoreSource:
+        """Return the source of such a store."""
+        deeds, table = self, virtual.table()
+
+        class Slow(MemoryStore):
+            async def release(self, release: ReleaseRequest, until: float) -> Outcome:
+                deeds.begun.set()
+                await self._runtime.sleep(deeds._second)
+                outcome = await super().release(release, until)
+                deeds.done.append("released")
+                return outcome
+
+            async def close(self) -> None:
+                deeds.done.append("closed")
+                await super().close()
+
+        return StoreSource("memory://", MemoryStore.capabilities, lambda runtime: Slow(runtime, table))
+
+
+@pytest.mark.parametrize("ending", ["close", "drain"])
+def test_the_store_stays_open_until_a_release_has_ended(ending: str) -> None:
+    """A release that another task has begun grants the next client, and tells it: only then is the store closed."""
+    deeds = Deeds(1)
+
+    async def main() -> None:
+        client = AsyncClient(store=deeds.source())
+        release = asyncio.create_task((await client.lock("name").acquire()).release())
+        await asyncio.sleep(0.5)
+        assert await getattr(client, ending)() is not False
+        assert await release is Outcome.RELEASED
+
+    virtual.run(main)
+    assert deeds.done == ["released", "closed"]
+
+
+@pytest.mark.parametrize("ending", ["close", "drain"])
+def test_the_store_stays_open_until_the_release_of_a_thread_has_ended(ending: str) -> None:
+    """The same for a thread, which nobody stops."""
+    deeds = Deeds(0.2)
+    client = Client(store=deeds.source())
+    lease = client.lock("name").acquire()
+    thread = threading.Thread(target=lease.release)
+    thread.start()
+    assert deeds.begun.wait(TEST_TIMEOUT)
+    assert getattr(client, ending)() is not False
+    thread.join(TEST_TIMEOUT)
+    assert deeds.done == ["released", "closed"]
+    assert lease.release() is Outcome.RELEASED
+
+
+def test_a_drain_waits_for_releases() -> None:
+    """It waits for a release that is under way for as long as for a holder: longer than a close does."""
+    deeds = Deeds(6)
+
+    async def main() -> None:
+        client = AsyncClient(store=deeds.source(), operation_timeout=2)
+        release = asyncio.create_task((await client.lock("name", ttl=3000).acquire()).release())
+        await asyncio.sleep(0.5)
+        assert await client.drain(30)
+        assert await release is Outcome.RELEASED
+
+    virtual.run(main)
+    assert deeds.done == ["released", "closed"]
+
+
+def test_a_close_waits_no_longer_than_for_two_operations() -> None:
+    """A store that answers neither a release nor its repetition holds nobody up for ever."""
+    deeds = Deeds(1000)
+
+    async def main() -> None:
+        client = AsyncClient(store=deeds.source(), operation_timeout=2)
+        release = asyncio.create_task((await client.lock("name", ttl=3000).acquire()).release())
+        await asyncio.sleep(0.5)
+        began = asyncio.get_running_loop().time()
+        await client.close()
+        assert asyncio.get_running_loop().time() - began == pytest.approx(4, abs=0.1)
+        assert deeds.done == ["closed"]
+        release.cancel()
+        await asyncio.gather(release, return_exceptions=True)
+
+    virtual.run(main)
+
+
 # -- planted bugs ------------------------------------------------------------------------------------------
 
 BUGS: dict[str, tuple[type, str, str, str, Callable[[], None]]] = {
@@ -332,6 +427,27 @@ BUGS: dict[str, tuple[type, str, str, str, Callable[[], None]]] = {
         "released or self.runtime.now() >= until",
         "True",
         test_everything_that_is_new_is_refused,
+    ),
+    "a drain does not wait for releases": (
+        Session,
+        "drain",
+        "self.attempts or self.releases.pending()",
+        "self.attempts or self.releases.sent",
+        test_a_drain_waits_for_releases,
+    ),
+    "a close does not wait for releases": (
+        Releases,
+        "end",
+        "while self.pending()",
+        "while self.sent",
+        partial(test_the_store_stays_open_until_a_release_has_ended, "close"),
+    ),
+    "a release that is begun is not noted": (
+        Releases,
+        "release",
+        "self._under_way.add(lease)",
+        "pass",
+        partial(test_the_store_stays_open_until_a_release_has_ended, "close"),
     ),
     "holders are not asked": (
         Session,

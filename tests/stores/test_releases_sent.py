@@ -597,7 +597,7 @@ BUGS: dict[str, tuple[type, str, str, str, Any]] = {
     "a drain does not wait": (
         Session,
         "drain",
-        "self.attempts or self.releases.sent",
+        "self.attempts or self.releases.pending()",
         "self.attempts",
         is_awaited_by_drain,
     ),

@@ -425,7 +425,8 @@ class Client(EnteredByWith, ClientBase):
     def close(self) -> None:
         """Release all leases, and stop. Idempotent. Raises UsageError within another call of Tenure in this thread.
 
-        Whoever still works under a lease is not told: call `drain()` first if that may be so.
+        It waits for the releases that other threads have begun. Whoever still works under a lease is not told: call
+        `drain()` first if that may be so.
         """
         if is_inside(self._session_mutex):
             raise reentered()

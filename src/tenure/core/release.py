@@ -44,11 +44,13 @@ class Releases:
         self._sending = access.store if isinstance(access.store, SendsReleases) else None
         self.sent: dict[str, tuple[CoreLease, float]] = {}
         """The leases whose release was sent and not answered, by the id of their request, and until when it may be."""
+        self._under_way: set[CoreLease] = set()
+        """The leases that a call is releasing. The renewer knows them no more."""
         access.renewer.collect = self.collect
         self.abandoned = False
         """Whether this is a forked child of the process that acquired the leases."""
 
-    async def release(self, lease: CoreLease) -> Outcome:  # noqa: C901, PLR0911 - every release runs it
+    async def release(self, lease: CoreLease) -> Outcome:  # noqa: C901, PLR0911, PLR0912 - every release runs it
         """Release a lease and return the outcome. Called again, it returns the same outcome.
 
         Raises ForkedLeaseError in a child of the process that acquired it.
@@ -60,12 +62,14 @@ class Releases:
             # mutex that a thread of the parent held.
             lease.disown()
             raise lease.loss()
-        left_queue = False
+        left_queue = began_here = False
         try:
             if (queue := lease.local_queue) is not None and queue.linger and self.local_queues.linger_on(lease):
                 return Outcome.RELEASED
+            self._under_way.add(lease)  # before it leaves the renewer: a `close` finds it in one
             left_queue = queue is not None and self.local_queues.leave(lease)
             if left_queue or lease.begin_release():
+                began_here = True
                 if not left_queue:
                     if queue is not None and self.local_queues.hand_off(lease):
                         return Outcome.RELEASED
@@ -88,7 +92,14 @@ class Releases:
         except BaseException as error:
             await self._runtime.finish(self.complete(lease, error, left_queue=left_queue))
             raise
+        finally:
+            if began_here or lease.outcome is not None:  # else another call is releasing it
+                self._under_way.discard(lease)
         return await self._released_by_another(lease)
+
+    def pending(self) -> bool:
+        """Return whether the end of a release that has begun is still to come."""
+        return bool(self.sent) or any(lease.outcome is None for lease in list(self._under_way))
 
     def _send(self, lease: CoreLease, release: ReleaseRequest, until: float) -> bool:
         """Send a release whose reply `_told` gets; False if the store cannot, or the lease ends too soon."""
@@ -137,8 +148,8 @@ class Releases:
         return now + COLLECT_EVERY if self.sent or any(stalled) else NEVER
 
     async def end(self, until: float) -> None:
-        """Wait for the replies to what was sent, by a local instant; repeat the others in the background."""
-        while self.sent and self._runtime.now() < until:
+        """Wait for all releases that have begun, by a local instant; repeat in the background what was sent only."""
+        while self.pending() and self._runtime.now() < until:
             self.collect(self._runtime.now())
             await self._runtime.sleep(0.002)
         self.collect(NEVER)

@@ -134,7 +134,7 @@ class Session(StoreAccess):
                     terms.append(lease)
                     self._hand_leadership_on(lease)
             self.releases.collect(self.runtime.now())
-            released = not (held or self.attempts or self.releases.sent) and all(each.outcome for each in terms)
+            released = not (held or self.attempts or self.releases.pending()) and all(each.outcome for each in terms)
             if released or self.runtime.now() >= until:
                 break
             await self.runtime.sleep(min(DRAIN_EVERY, max(0.001, until - self.runtime.now())))
