@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import ClassVar
 
+from tests.servers.dynamodb import CREDENTIALS
 from tests.servers.ports import LOCALHOST
 from tests.servers.server import Server
 from tests.servers.waiting import ServerFailedError
@@ -21,6 +22,10 @@ class SeaweedServer(Server):
     title: ClassVar[str] = "SeaweedFS server"
     distances = tuple(range(1, len(PARTS) + len(FILER)))
     """The ports of its parts, which speak with each other."""
+
+    def __init__(self, folder: Path) -> None:
+        """Prepare a server that lets everybody in: credentials in its environment would be those of its only user."""
+        super().__init__(folder, environment=dict.fromkeys(CREDENTIALS, ""))
 
     @property
     def url(self) -> str:

@@ -13,6 +13,7 @@ from tenure.runtimes.clocks import steady
 from tests.faults.metronome import Metronome
 from tests.hazards.helpers import Script
 from tests.servers import RedisServer, SeaweedServer, ServerFailedError, wait_until
+from tests.servers.dynamodb import CREDENTIALS
 from tests.servers.ports import LOCALHOST, PortTakenError, reserve
 
 TRIES = 8
@@ -121,6 +122,14 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
     with pytest.raises(ServerFailedError, match="no-such-setting"):
         server.start()
     assert not server.runs
+
+
+def test_a_bucket_is_open_though_a_client_has_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The emulator of DynamoDB, of the same process, leaves credentials in the environment."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with SeaweedServer(tmp_path) as server:
+        assert server.serves
 
 
 def test_two_never_reserve_the_same_port() -> None:
