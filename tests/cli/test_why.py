@@ -45,15 +45,15 @@ class Place:
         self.pool = self.stack.enter_context(ThreadPoolExecutor(4))
 
     def client(self, owner: str) -> tenure.Client:
-        """Return the client of an owner."""
+        """Return the client of an owner. It is open, for its short timeouts are not to be spent on connections."""
         if owner not in self.clients:
             self.clients[owner] = self.stack.enter_context(tenure.Client(self.url, owner=owner))
+            drive(self.clients[owner].session().open())
         return self.clients[owner]
 
     def request(self, owner: str, name: str, *, ttl: float, waits: float = 60.0, weight: int = 1) -> Reply:
         """Send one request of a client that sends nothing more: as if its process stood still after it."""
         session = self.client(owner.partition("\x1f")[0]).session()
-        drive(session.open())
         request = AcquireRequest(
             name, uuid.uuid4().hex, session.channel, owner, round(ttl * SECOND), SECOND, round(waits * SECOND), weight
         )
