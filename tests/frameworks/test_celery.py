@@ -38,9 +38,9 @@ class Broker:
         """Called in each run."""
 
     def task(self, **options: Any) -> Any:
-        """Make a task of the app."""
+        """Make a task of the app as a worker does, at once: else two threads may use one that Celery has half made."""
 
-        @self.app.task(lock="import:{customer}", bind=True, max_retries=0, shared=False, **options)
+        @self.app.task(lock="import:{customer}", lazy=False, bind=True, max_retries=0, shared=False, **options)
         def import_customer(task: Any, customer: int) -> int:
             self.runs.append(list(self.asked))
             self.inside()
