@@ -306,95 +306,114 @@ class ThreadsThatWork:
     _count = threading.Lock()
 
 
-class Deeds:
-    """What a store does that takes a second for each release."""
+class SlowReleases:
+    """A source of clients whose store takes some seconds for a release, and the order of what that store has done."""
 
-    def __init__(self, second: float) -> None:
+    def __init__(self, seconds: float) -> None:
         self.done: list[str] = []
         self.begun = threading.Event()
-        self._second = second
+        self._seconds = seconds
 
     def source(self) -> StoreSource:
         """Return the source of such a store."""
-        deeds, table = self, virtual.table()
+        slow, table = self, virtual.table()
 
         class Slow(MemoryStore):
             async def release(self, release: ReleaseRequest, until: float) -> Outcome:
-                deeds.begun.set()
-                await self._runtime.sleep(deeds._second)
+                slow.begun.set()
+                await self._runtime.sleep(slow._seconds)
                 outcome = await super().release(release, until)
-                deeds.done.append("released")
+                slow.done.append("released")
                 return outcome
 
             async def close(self) -> None:
-                deeds.done.append("closed")
+                slow.done.append("closed")
                 await super().close()
 
         return StoreSource("memory://", MemoryStore.capabilities, lambda runtime: Slow(runtime, table))
+
+    async def begin(self) -> tuple[AsyncClient, asyncio.Task[Outcome]]:
+        """Return a client, and a task that has begun to release a lease of it half a second ago."""
+        client = AsyncClient(store=self.source(), operation_timeout=2)
+        release = asyncio.create_task((await client.lock("name", ttl=3000).acquire()).release())
+        await asyncio.sleep(0.5)
+        return client, release
 
 
 @pytest.mark.parametrize("ending", ["close", "drain"])
 def test_the_store_stays_open_until_a_release_has_ended(ending: str) -> None:
     """A release that another task has begun grants the next client, and tells it: only then is the store closed."""
-    deeds = Deeds(1)
+    slow = SlowReleases(1)
 
     async def main() -> None:
-        client = AsyncClient(store=deeds.source())
-        release = asyncio.create_task((await client.lock("name").acquire()).release())
-        await asyncio.sleep(0.5)
+        client, release = await slow.begin()
         assert await getattr(client, ending)() is not False
         assert await release is Outcome.RELEASED
 
     virtual.run(main)
-    assert deeds.done == ["released", "closed"]
+    assert slow.done == ["released", "closed"]
 
 
 @pytest.mark.parametrize("ending", ["close", "drain"])
 def test_the_store_stays_open_until_the_release_of_a_thread_has_ended(ending: str) -> None:
     """The same for a thread, which nobody stops."""
-    deeds = Deeds(0.2)
-    client = Client(store=deeds.source())
+    slow = SlowReleases(0.2)
+    client = Client(store=slow.source())
     lease = client.lock("name").acquire()
     thread = threading.Thread(target=lease.release)
     thread.start()
-    assert deeds.begun.wait(TEST_TIMEOUT)
+    assert slow.begun.wait(TEST_TIMEOUT)
     assert getattr(client, ending)() is not False
     thread.join(TEST_TIMEOUT)
-    assert deeds.done == ["released", "closed"]
+    assert slow.done == ["released", "closed"]
     assert lease.release() is Outcome.RELEASED
 
 
 def test_a_drain_waits_for_releases() -> None:
     """It waits for a release that is under way for as long as for a holder: longer than a close does."""
-    deeds = Deeds(6)
+    slow = SlowReleases(6)
 
     async def main() -> None:
-        client = AsyncClient(store=deeds.source(), operation_timeout=2)
-        release = asyncio.create_task((await client.lock("name", ttl=3000).acquire()).release())
-        await asyncio.sleep(0.5)
+        client, release = await slow.begin()
         assert await client.drain(30)
         assert await release is Outcome.RELEASED
 
     virtual.run(main)
-    assert deeds.done == ["released", "closed"]
+    assert slow.done == ["released", "closed"]
 
 
 def test_a_close_waits_no_longer_than_for_two_operations() -> None:
     """A store that answers neither a release nor its repetition holds nobody up for ever."""
-    deeds = Deeds(1000)
+    slow = SlowReleases(1000)
 
     async def main() -> None:
-        client = AsyncClient(store=deeds.source(), operation_timeout=2)
-        release = asyncio.create_task((await client.lock("name", ttl=3000).acquire()).release())
-        await asyncio.sleep(0.5)
+        client, release = await slow.begin()
         began = asyncio.get_running_loop().time()
         await client.close()
         assert asyncio.get_running_loop().time() - began == pytest.approx(4, abs=0.1)
-        assert deeds.done == ["closed"]
+        assert slow.done == ["closed"]
         release.cancel()
         await asyncio.gather(release, return_exceptions=True)
 
     virtual.run(main)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_release_that_is_cancelled_is_waited_for(times: int) -> None:
+    """A task that is cancelled in its release, even again, goes on with it: the store stays open for it."""
+    slow = SlowReleases(1)
+
+    async def main() -> None:
+        client, release = await slow.begin()
+        for _ in range(times):
+            release.cancel()
+            await asyncio.sleep(0.1)
+        await client.close()
+        await asyncio.gather(release, return_exceptions=True)
+
+    virtual.run(main)
+    assert slow.done[-1] == "closed"
+    assert "released" in slow.done
 
 
 # -- planted bugs ------------------------------------------------------------------------------------------

@@ -234,9 +234,10 @@ class AsyncClient(EnteredByAsyncWith, ClientBase):
     async def close(self) -> None:
         """Release all leases, and stop, in each event loop that has used the client. Idempotent.
 
-        Whoever still works under a lease is not told: await `drain()` first if that may be so. A cancellation does not
-        stop it half-way. It waits up to 10 seconds for the event loops of other threads; one that is blocked, or stands
-        still, closes its part of the client when it runs again, or is closed.
+        It waits for the releases that other tasks have begun. Whoever still works under a lease is not told: await
+        `drain()` first if that may be so. A cancellation does not stop it half-way. It waits up to 10 seconds for the
+        event loops of other threads; one that is blocked, or stands still, closes its part of the client when it runs
+        again, or is closed.
         """
         self._closed = True  # first, so that a thread that begins a session now finds it
         closes = {loop: session.close for loop, session in self._begun().items()}

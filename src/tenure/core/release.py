@@ -45,7 +45,7 @@ class Releases:
         self.sent: dict[str, tuple[CoreLease, float]] = {}
         """The leases whose release was sent and not answered, by the id of their request, and until when it may be."""
         self._under_way: set[CoreLease] = set()
-        """The leases that a call is releasing. The renewer knows them no more."""
+        """The leases that a call releases: the renewer knows them no more. An interrupt may leave one that ended."""
         access.renewer.collect = self.collect
         self.abandoned = False
         """Whether this is a forked child of the process that acquired the leases."""

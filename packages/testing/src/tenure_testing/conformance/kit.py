@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from tenure.client import AsyncClient, Client
-from tenure.contracts.deadlines import micros
+from tenure.contracts.deadlines import DRIFT, micros
 from tenure.contracts.messages import (
     AcquireRequest,
     Granted,
@@ -261,6 +261,10 @@ class Kit(ABC):
             return len((await client.inspect(name)).waiters) == count
 
         await self.until(so_many, f"{count} waiters in the queue of {name!r}")
+
+    def may_be_over(self, since: float) -> bool:
+        """Tell whether a lease of `short` that was requested at `since` may have ended by its ttl."""
+        return self.now() - since >= self.short * (1 - 2 * DRIFT)
 
     def is_held(self, view: NameView, token: int) -> bool:
         """Tell whether a name has one holder, and this has the token, as far as the store shows tokens."""
