@@ -476,14 +476,17 @@ def left_to_its_thread(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kind, "collect", collect)
     with Client(place.url, **QUICK) as client:
         monkeypatch.setattr(pool, "REST", 3600.0)
+        session: Any = client.session()
+        collect_all, session.renewer.collect = session.renewer.collect, None  # this thread looks in its place
         for _ in range(3):
             with client.lock("name", timeout=0):
                 pass
-        store: Any = client.session().store
         looked.clear()  # the next request has taken what was owed by then
-        store.collect_replies()
+        session.store.collect_replies()
         assert not looked
         monkeypatch.setattr(pool, "REST", 0.0)
+        session.renewer.collect = collect_all
+        session.renewer.look_by(0.0)
         eventually(lambda: looked, "a look for the reply", WITHIN)
 
 
