@@ -78,7 +78,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each test with its stage and its part, for -m. Leave out the rotated tests of other quarters."""
-    everything = config.args == config.getini("testpaths") and config.option.markexpr != "change"
+    everything = config.args == config.getini("testpaths") and not stages.is_of_change(config.option.markexpr)
     if everything and (stale := stages.unused(items)):
         raise pytest.UsageError(f"tests/stages.py names what is no test any more: {', '.join(stale)}")
     for item in items:
