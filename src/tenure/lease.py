@@ -241,8 +241,13 @@ class LeaseBase(NotCopied):
         )
 
     def _refuse_given_up(self) -> None:
-        """Raise LeaseLost if the lease was released or detached: the body of a `with` would run without it."""
-        if self.state in GIVEN_UP:
+        """Raise LeaseLost if the lease was released or detached: the body of a `with` would run without it.
+
+        Raises what a waiter gets if the client is closed.
+        """
+        if self._core.current in GIVEN_UP:
+            if self._session.closed:
+                self._session.refuse_to_acquire()
             raise self._core.loss()
 
     def _raise_if_lost(self, outcome: Outcome, error: BaseException | None) -> None:
@@ -355,6 +360,7 @@ class Lease(EnteredByWith, LeaseBase):
             raise held.loss()
         if held.outcome is None and not held.deferred:
             self._session.release_later(partial(self._session.release, held), held.grant.name)
+            held.body = None
             held.deferred = True  # last: after an interrupt it is released twice, which does no harm
         return held.outcome or Outcome.UNKNOWN
 
@@ -414,10 +420,14 @@ class Lease(EnteredByWith, LeaseBase):
 
     def _enter_at(self, where: Site) -> None:
         self._core.body = where, weakref.ref(self)
+        self._refuse_given_up()  # last: a client that is closed meanwhile has seen a body, or this sees the release
 
     def __enter__(self) -> Self:
-        """Enter a body at whose end the lease is released. Raises LeaseLost if it was released or detached before."""
-        self._refuse_given_up()
+        """Enter a body at whose end the lease is released. Raises LeaseLost if it was released or detached before.
+
+        Raises UsageError if the client is closed, Stopped if it was drained.
+        """
+        self._core.by = self._core.runtime.mark()
         self._enter_at(site(1))
         return self
 
@@ -501,12 +511,13 @@ class AsyncLease(EnteredByAsyncWith, LeaseBase):
     def _enter_at(self, where: Site) -> None:
         core = self._core
         core.body = where, weakref.ref(self)
+        self._refuse_given_up()
         guard = self._guard = BodyGuard()
         core.when_lost(lambda _reason: guard.fire())
 
     async def __aenter__(self) -> Self:
-        """Enter a body that is cancelled if the lease is lost. Raises LeaseLost if it was released or detached."""
-        self._refuse_given_up()
+        """Enter a body that is cancelled if the lease is lost. Raises as the `with` of a `Lease`."""
+        self._core.by = self._core.runtime.mark()
         self._enter_at(site(1))
         return self
 

@@ -123,6 +123,7 @@ def only_one(
                     async with lease:
                         return await function(*args, **kwargs)
                 except LeaseLost:  # logged by the lease
+                    _client_here().session()  # raises UsageError if the client was closed
                     log.warning("this worker stands again for %r", lock.name)
                 except Exception:
                     log.exception("%r has failed on this worker, which stands again", lock.name)

@@ -264,7 +264,7 @@ def test_a_quarantine(place: Place, name: str, tmp_path: "Path", request: pytest
             place.url = f"{server.url}?guard=strict"
         else:
             postgres: PostgresServer = request.getfixturevalue("postgres_server")
-            stack.enter_context(place.client("a").lock(name))
+            place.stack.enter_context(place.client("a").lock(name))
             clock = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
             postgres.execute(
                 f"UPDATE tenure_meta SET quarantined_since = {clock}, quarantined_until = {clock} + 20000000"  # noqa: S608

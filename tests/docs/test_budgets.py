@@ -16,7 +16,8 @@ SOURCE = ROOT / "src" / "tenure"
 CODE = [path for kind in ("py", "lua", "sql") for path in sorted(SOURCE.rglob(f"*.{kind}"))]
 
 BUDGETS = {
-    "lines": 62_800,  # with NATS, buckets, DynamoDB, folders, wait_for_release, and what follows where no thread starts
+    "lines": 62_870,  # with NATS, buckets, DynamoDB, folders, wait_for_release, no threads left, and bodies
+    # that are told when their client is closed
     "files": 377,  # the same
     "files under 40 lines": 30,
     "files over 400 lines": 22,  # links/sockets.py, with the replies that are owed; nats/bucket.py, with silent servers

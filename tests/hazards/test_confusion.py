@@ -13,6 +13,7 @@ import pytest
 from tenure import AsyncClient, AsyncLease, Client, Lease, LeaseLost, Outcome, UsageError
 from tenure.lease import LeaseBase
 from tenure.primitives.multilock import AsyncMultiLease, MultiLease
+from tenure.primitives.reentrant import _Hold
 from tenure.stores.memory import MemoryTable, memory_source
 from tests.hazards.helpers import TEST_TIMEOUT, disturbed, eventually, soon
 from tests.planting import planted
@@ -226,14 +227,14 @@ def test_a_detached_lease_is_not_entered() -> None:
 @pytest.mark.parametrize(
     ("owner", "method", "right", "wrong", "kind", "enter"),
     [
-        (LeaseBase, "_refuse_given_up", "self.state in GIVEN_UP", "self._core.lost_because", "lock", enter_again),
-        (LeaseBase, "_refuse_given_up", "state in GIVEN_UP", "state is GIVEN_UP[0]", "lock", enter_detached),
-        (LeaseBase, "_refuse_given_up", "self.state", "self._core.state()", "reentrant lock", enter_inner_again),
-        (Lease, "__enter__", "self._refuse_given_up()", "pass", "lock", enter_again),
-        (AsyncLease, "__aenter__", "self._refuse_given_up()", "pass", "lock", enter_again_in_asyncio),
+        (LeaseBase, "_refuse_given_up", "core.current in GIVEN_UP", "core.lost_because", "lock", enter_again),
+        (LeaseBase, "_refuse_given_up", "current in GIVEN_UP", "current is GIVEN_UP[0]", "lock", enter_detached),
+        (_Hold, "check", "self.outcome is not None", "False", "reentrant lock", enter_inner_again),
+        (Lease, "_enter_at", "self._refuse_given_up()", "pass", "lock", enter_again),
+        (AsyncLease, "_enter_at", "self._refuse_given_up()", "pass", "lock", enter_again_in_asyncio),
         (MultiLease, "_refuse_given_up", "state() in GIVEN_UP", "is_lost()", "multilock", enter_again),
-        (MultiLease, "__enter__", "self._refuse_given_up()", "pass", "multilock", enter_again),
-        (AsyncMultiLease, "__aenter__", "self._refuse_given_up()", "pass", "multilock", enter_again_in_asyncio),
+        (MultiLease, "_enter_at", "self._refuse_given_up()", "pass", "multilock", enter_again),
+        (AsyncMultiLease, "_enter_at", "self._refuse_given_up()", "pass", "multilock", enter_again_in_asyncio),
     ],
 )
 def test_a_planted_bug_lets_a_lease_that_was_given_up_be_entered(  # noqa: PLR0917 - one planted bug

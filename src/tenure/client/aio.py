@@ -234,16 +234,17 @@ class AsyncClient(EnteredByAsyncWith, ClientBase):
     async def close(self) -> None:
         """Release all leases, and stop, in each event loop that has used the client. Idempotent.
 
-        It waits for the releases that other tasks have begun. Whoever still works under a lease is not told: await
-        `drain()` first if that may be so. A cancellation does not stop it half-way. It waits up to 10 seconds for the
-        event loops of other threads; one that is blocked, or stands still, closes its part of the client when it runs
-        again, or is closed.
+        It waits for the releases that other tasks have begun. An `async with` of another task whose body still runs is
+        not waited for: its lease is lost. Await `drain()` first if that may be so. A cancellation does not stop it
+        half-way. It waits up to 10 seconds for the event loops of other threads; one that is blocked, or stands still,
+        closes its part of the client when it runs again, or is closed.
         """
         self._closed = True  # first, so that a thread that begins a session now finds it
-        closes = {loop: session.close for loop, session in self._begun().items()}
+        last = self._new_runtime()
+        closes = {loop: partial(session.close, last.mark()) for loop, session in self._begun().items()}
         self._take_sessions()
         if closes:
-            self._last = self._new_runtime()  # keeps the task
+            self._last = last  # keeps the task
             await self._last.finish(self._run_in_each(closes, CLOSING))
 
     def _begun(self) -> "dict[Loop, Session]":

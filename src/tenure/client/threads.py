@@ -26,7 +26,7 @@ from tenure.primitives.options import (
     PlainOptions,
 )
 from tenure.reentry import holds, is_inside, reentered
-from tenure.runtimes.ending import close_at_the_end
+from tenure.runtimes.ending import close_at_the_end, ending
 from tenure.runtimes.tasks import in_event_loop
 from tenure.runtimes.threads import ThreadsRuntime, complete, drive
 
@@ -425,8 +425,8 @@ class Client(EnteredByWith, ClientBase):
     def close(self) -> None:
         """Release all leases, and stop. Idempotent. Raises UsageError within another call of Tenure in this thread.
 
-        It waits for the releases that other threads have begun. Whoever still works under a lease is not told: call
-        `drain()` first if that may be so.
+        It waits for the releases that other threads have begun. A `with` of another thread whose body still runs is not
+        waited for: its lease is lost. Call `drain()` first if that may be so.
         """
         if is_inside(self._session_mutex):
             raise reentered()
@@ -435,7 +435,11 @@ class Client(EnteredByWith, ClientBase):
 
     def _close_session(self, run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
         for session in self._take_sessions():
-            run(session.close())
+            try:
+                run(session.close(None if ending() else session.runtime.mark()))
+            except BaseException:
+                self._session = session  # so that another call, or the end of the process, releases the rest
+                raise
 
     def _take_sessions(self) -> list[Session]:
         session, self._session = self._session, None

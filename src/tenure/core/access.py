@@ -87,6 +87,9 @@ class Acquisition(Protocol):
 class StoreAccess:
     """The access of one client to its store. Opened by the first operation."""
 
+    local_waiters: Callable[[str], list[WaiterView]]
+    """Returns the local waiters of a name, of whom the store does not know. The session sets it."""
+
     def __init__(
         self, runtime: Runtime, store: Store, settings: Settings, deliver: Callable[[Notification], None]
     ) -> None:
@@ -108,8 +111,6 @@ class StoreAccess:
         """The acquisitions under way, by the id of their request."""
         self.plans: dict[tuple[object, ...], AttemptPlan] = {}
         """What attempts have computed from a spec, by the `plan_key` of the spec."""
-        self.local_waiters: Callable[[str], list[WaiterView]] = _no_waiters
-        """Returns the local waiters of a name, of whom the store does not know."""
         self.recorder = Recorder(runtime, self.prefix) if settings.record else None
         """Writes the history of names, if that was asked for."""
         self.events = self._make_events(settings)
@@ -263,7 +264,3 @@ class StoreAccess:
 
 async def _wait(event: Event, until: float | None) -> bool:
     return await event.wait(until)
-
-
-def _no_waiters(_name: str) -> list[WaiterView]:
-    return []

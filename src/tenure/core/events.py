@@ -65,8 +65,8 @@ class EventKind(StrEnum):
     """A renewal of a lease at risk succeeded."""
     LOST = "lost"
     """The lease can no longer be trusted. `cause`: expired, refused, taken over, revoked, max_hold, group (another
-    lease of the same multilock was lost), drained (a leader whose client is drained) or adopted (once more, by this
-    client); `detail` says it in words."""
+    lease of the same multilock was lost), drained (a leader whose client is drained), adopted (once more, by this
+    client) or closed (its client was, by another thread or task, while its body ran); `detail` says it in words."""
     HANDED_ON = "handed on"
     """The lease was released by a hand-off within this client, without the store."""
     RELEASED = "released"
@@ -319,8 +319,8 @@ class Events:
         event = self._event(EventKind.ACQUIRED, use, lease.token)
         event.waited = now - use.since
         self._pass_once(use.waits, event)
-        if lease.lost_because:
-            use.lost(lease)
+        if lease.lost_because or lease.outcome is not None:  # a client that is closed may be as fast
+            self.ended(lease, lease.outcome or Outcome.EXPIRED)
 
     def _gave_up(self, use: Use, cause: str, error: BaseException | None = None) -> None:
         kept = error if isinstance(error, Exception) else None

@@ -5,7 +5,7 @@ A lease begins as HELD. Its state changes by these rules:
 *   A renewal fails: the lease becomes AT_RISK. It is still held; it becomes HELD again when a later renewal succeeds.
 *   The local deadline passes, the store refuses a renewal, or the lease is revoked: the lease becomes LOST.
 *   The holder releases the lease: it becomes RELEASED. If the store's reply to the release says that the lease had
-    ended before, it becomes LOST.
+    ended before, or another thread or task releases it by closing the client, it becomes LOST.
 *   The holder detaches the lease: it becomes DETACHED. The lease goes on in the store, but not here.
 
 LOST is final. A renewal that succeeds after the local deadline does not revive the lease, because the holder may have
@@ -43,13 +43,13 @@ OVERHELD = "it was held for as long as max_hold allows"
 ENDED = "its ttl ran out, and nothing has extended it (renew=False)"
 OF_GROUP = ", of the same lease group, is lost"
 HANDED_ON = "its client is being drained, and hands leadership on"
+CLOSED = "its client was closed while its body ran"
 ADOPTED = "it was adopted once more, by its handle"
 FORKED = "belongs to the parent of this process"
-NOT_BY_ERROR = frozenset({REVOKED, OVERHELD, HANDED_ON})
+NOT_BY_ERROR = frozenset({REVOKED, OVERHELD, HANDED_ON, CLOSED})
 """Losses that no renewal could have prevented."""
 UNTRIED = "; no renewal was tried in time, so this process or its event loop may have stood still"
 """The addition to EXPIRED if no renewal had failed and none was under way."""
-
 
 PART = 1 / 4 / MICROS
 """The part of a lease that must be left for it to be handed on: a fourth, in seconds per microsecond of its ttl."""
@@ -82,7 +82,7 @@ class LeaseEvent(StrEnum):
     LOSS = "the lease can no longer be trusted"
     RELEASE = "the holder released the lease"
     DETACH = "the holder detached the lease"
-    NOT_KEPT = "the store's reply to the release says that the lease had ended before"
+    NOT_KEPT = "the store's reply to the release says that the lease had ended before, or its client is closed"
 
     __hash__ = str.__hash__
 
@@ -229,7 +229,9 @@ class CoreLease:
     lingers_until = NEVER
     """Until when the client keeps the lease while nobody holds it; NEVER while a holder has it."""
     by: object = None
-    """The mark of the thread or task that acquired the lease."""
+    """The mark of the thread or task that acquired the lease, or entered it last by `with lease`."""
+    teller: object = None
+    """The mark of the thread that calls the callbacks of a loss within the release; None while none does."""
     body: "tuple[Site, Callable[[], object]] | None" = None
     """The site of the `with` that entered the lease last, and a weak reference to the lease object; or None."""
     revocation_requested = False
@@ -339,10 +341,13 @@ class CoreLease:
         """Return whether the lease was lost or released before, without a look at the clock."""
         return self.current in OVER
 
-    def lose(self, because: str) -> bool:
-        """Declare the lease lost, once; return whether this call did that."""
+    def lose(self, because: str, event: LeaseEvent = LeaseEvent.LOSS) -> bool:
+        """Declare the lease lost, once; return whether this call did that.
+
+        With NOT_KEPT as the `event` this is done to a lease whose release has begun, too.
+        """
         with self.mutex:
-            if not self.change(LeaseEvent.LOSS):
+            if self.lost_because or not self.change(event):
                 self.void = True
                 return False
             self.lost_because = because
@@ -386,7 +391,7 @@ class CoreLease:
     def begin_release(self) -> bool:
         """Note that the holder releases the lease; return whether this is the first release.
 
-        A lease that is not lost by now will not be lost while it is released, unless the store says so.
+        A lease that is not lost by now will not be lost while its holder releases it, unless the store says so.
         """
         if self.runtime.now() < self.valid_until or self.trusted():
             with self.mutex:
@@ -545,7 +550,14 @@ def why_refused(reply: Outcome, renewal: RenewRequest) -> str:
     return why or REFUSED
 
 
-SHORT_CAUSES = {ENDED: "expired", OVERHELD: "max_hold", REVOKED: "revoked", HANDED_ON: "drained", ADOPTED: "adopted"}
+SHORT_CAUSES = {
+    ENDED: "expired",
+    OVERHELD: "max_hold",
+    REVOKED: "revoked",
+    HANDED_ON: "drained",
+    ADOPTED: "adopted",
+    CLOSED: "closed",
+}
 
 
 def short_cause(lost_because: str) -> str:

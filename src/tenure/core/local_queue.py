@@ -241,7 +241,7 @@ class LocalQueues:
         if not self._may_hand_off(local_queue, lease, waiter, now):
             return None
         successor = lease.successor(waiter.spec.ttl, now + waiter.spec.max_hold)
-        if not self._access.renewer.replaceable(lease):
+        if lease.lost_because or lease.void:
             return None
         # The hand-off is decided by this line: after an interrupt from here on, `repair_after_interrupt` completes it.
         waiter.lease = successor

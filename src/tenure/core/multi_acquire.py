@@ -343,9 +343,9 @@ class LeaseGroup:
 
     def enter_at(self, where: Site, lease: object) -> None:
         """Note where a `with` entered the leases, and their lease object."""
-        body = where, weakref.ref(lease)
+        by, body = self.runtime.mark(), (where, weakref.ref(lease))
         for each in self.leases:
-            each.body = body
+            each.by, each.body = by, body
 
     def trusted(self) -> bool:
         """Return whether all leases are certainly still held."""
@@ -399,6 +399,8 @@ class LeaseGroup:
     async def release(self) -> Outcome:
         """Release all leases; return the worst of the outcomes. Called again, it returns the same."""
         self.release_begun = True
+        for each in self.leases:
+            each.body = None  # a client that is closed while some are released tells nobody of the others
         outcomes = await release_all(self.session, self.leases)
         self._signal.set()
         return _worst(outcomes)

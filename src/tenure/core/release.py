@@ -11,7 +11,7 @@ from tenure.contracts.deadlines import NEVER
 from tenure.contracts.messages import ReleaseRequest
 from tenure.contracts.store import SendsReleases
 from tenure.core.access import StoreAccess
-from tenure.core.lease import CoreLease, report_loss
+from tenure.core.lease import CLOSED, CoreLease, LeaseEvent, report_loss
 from tenure.core.local_queue import LocalQueue, LocalQueues
 from tenure.core.requests import MIN_REQUEST_TIME
 from tenure.errors import OutcomeUnknown, StoreError, StoreUnavailable
@@ -22,7 +22,6 @@ log = logging.getLogger("tenure")
 
 LOST_TIMEOUT = 0.5
 """For how many seconds from its beginning the release of a lost lease is repeated: short, for its holder must stop."""
-
 
 COLLECT_EVERY = 0.1
 """How often the renewer looks for replies to releases that were sent, in seconds, if no other request takes them."""
@@ -50,8 +49,11 @@ class Releases:
         self.abandoned = False
         """Whether this is a forked child of the process that acquired the leases."""
 
-    async def release(self, lease: CoreLease) -> Outcome:  # noqa: C901, PLR0911, PLR0912 - every release runs it
+    async def release(self, lease: CoreLease, *, told: bool = False) -> Outcome:  # noqa: C901, PLR0911, PLR0912 - hot
         """Release a lease and return the outcome. Called again, it returns the same outcome.
+
+        With `told`, somebody else than its holder releases it: if a `with` has entered it, it is lost first. Who enters
+        one sets `body` and then looks whether the lease is released, so one of both sees the other.
 
         Raises ForkedLeaseError in a child of the process that acquired it.
         """
@@ -75,6 +77,8 @@ class Releases:
                         return Outcome.RELEASED
                     left_queue = True
                     self._renewer.discard(lease)
+                if told and lease.body is not None:
+                    self._tell(lease)
                 began = self._runtime.now()
                 until, release = began + self._request_timeout(lease.ttl), self._to_release(lease)
                 try:
@@ -90,12 +94,23 @@ class Releases:
             completing = partial(self.complete, lease, error, left_queue=left_queue)
             self._access.background_releases.add(completing, lease.grant.name)
         except BaseException as error:
+            if told and lease.body is not None:
+                self._tell(lease)
             await self._runtime.finish(self.complete(lease, error, left_queue=left_queue))
             raise
         finally:
             if began_here or lease.outcome is not None:  # else another call is releasing it
                 self._under_way.discard(lease)
         return await self._released_by_another(lease)
+
+    def _tell(self, lease: CoreLease) -> None:
+        """Tell the holder that the lease is lost, because its client is closed. A callback may call `release`."""
+        lease.teller = self._runtime.mark()
+        try:
+            if lease.lose(CLOSED, LeaseEvent.NOT_KEPT):
+                report_loss(lease)
+        finally:
+            lease.teller = None
 
     def pending(self) -> bool:
         """Return whether the end of a release that has begun is still to come."""
@@ -208,6 +223,8 @@ class Releases:
 
     async def _released_by_another(self, lease: CoreLease) -> Outcome:
         """Wait for the outcome of a release by another thread or task; a second request could get another outcome."""
+        if lease.teller is not None and lease.teller is self._runtime.mark():
+            return Outcome.UNKNOWN  # that release waits for this call
         until = self._runtime.now() + 4 * self._request_timeout(lease.ttl) + 1.0
         while lease.outcome is None and self._runtime.now() < until:
             self.collect(self._runtime.now())
@@ -217,22 +234,23 @@ class Releases:
     async def _release_again(self, lease: CoreLease, first: BaseException, began: float) -> Outcome:
         """Release again, after a first request that the store may or may not have carried out."""
         release, timeout = self._to_release(lease), self._request_timeout(lease.ttl)
+        lost = lease.lost_because and not self._access.closed  # a client that is closed releases it at leisure
         try:
             if isinstance(first, StoreError) and not isinstance(first, StoreUnavailable):
                 raise first
-            if lease.lost_because:
+            if lost:
                 outcome = await self._release_lost(release, first, began + LOST_TIMEOUT)
             else:
                 outcome = await self._access.requests.send_up_to_three_times(
                     partial(self._store.release, release), timeout
                 )
         except StoreError as error:
-            level = logging.DEBUG if lease.lost_because or self._access.closed else logging.WARNING
+            level = logging.DEBUG if lost or self._access.closed else logging.WARNING
             log.log(
                 level, "the lease of %r could not be released (%s); it ends at its ttl", lease.grant.name, quoted(error)
             )
             outcome = Outcome.UNKNOWN
-            if isinstance(error, StoreUnavailable) and not lease.lost_because:
+            if isinstance(error, StoreUnavailable) and not lost:
                 self._access.late_releases.repeat(
                     lambda: self._store.release(release, self._runtime.now() + timeout),
                     lease.grant.name,

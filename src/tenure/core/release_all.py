@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tenure.core.access import OPENING, StoreAccess
-from tenure.core.lease import CoreLease
+from tenure.core.lease import CLOSED, CoreLease
 from tenure.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ HELPERS = 7
 ENOUGH = 100
 """The least leases for each helper."""
 
-Release = Callable[[CoreLease], Coroutine[Any, Any, Outcome]]
+Release = Callable[..., Coroutine[Any, Any, Outcome]]
+"""`Releases.release`."""
 
 
 @dataclass(slots=True)
@@ -33,16 +34,22 @@ class Closing:
     leases: deque[CoreLease]
     until: float
     """When to give up, unless the store answers once more."""
+    by: object
+    """The mark of the thread or task that closes the client, whose bodies are not told; None: no body is."""
+
+    def tells(self, lease: CoreLease) -> bool:
+        """Return whether a body of a lease is told."""
+        return not (self.by is None or lease.by is self.by or lease.dropped)
 
 
-async def release_all_kept(access: StoreAccess, release: Release, until: float) -> float:
+async def release_all_kept(access: StoreAccess, release: Release, until: float, by: object) -> float:
     """Release all leases, and return by when to end the rest: `until`, or later if the store went on to answer.
 
-    Those with `renew=False` last for their ttl, as if their process had ended.
+    Those with `renew=False` last for their ttl, as if their process had ended. Bodies of others than `by` are told.
     """
     unreleased = access.renewer.unreleased()
     kept = [lease for lease in unreleased if lease.renews or lease.dropped]
-    closing = Closing(deque(kept), until)
+    closing = Closing(deque(kept), until, by)
     helpers: list[SpawnedTask] = []
     with contextlib.suppress(RuntimeError):  # the interpreter shuts down: then the caller works alone
         while len(helpers) < min(HELPERS, len(closing.leases) // ENOUGH):
@@ -50,10 +57,14 @@ async def release_all_kept(access: StoreAccess, release: Release, until: float) 
     await release_some(access, release, closing)
     for helper in helpers:
         await helper.join(closing.until + OPENING * access.requests.operation_timeout)
+    left = [lease for lease in kept if lease.outcome in {None, Outcome.UNKNOWN}]
+    for lease in left:
+        if lease.body is not None and closing.tells(lease):
+            lease.lose(CLOSED)  # nobody renews it any more
     if access.events is not None:
         for lease in unreleased:
             access.events.ended(lease, Outcome.UNKNOWN)
-    if left := [lease for lease in kept if lease.outcome in {None, Outcome.UNKNOWN}]:
+    if left:
         log.warning(
             "the client was closed while the store did not answer: the lease of %r %s",
             left[0].grant.title,
@@ -69,7 +80,7 @@ async def release_some(access: StoreAccess, release: Release, closing: Closing) 
             lease = closing.leases.popleft()
         except IndexError:  # another thread took the last one
             return
-        outcome = await release(lease)
+        outcome = await release(lease, told=closing.tells(lease))
         now = access.runtime.now()
         if outcome is Outcome.UNKNOWN and now >= closing.until:
             return

@@ -71,10 +71,6 @@ class Renewer:
         if lease.due_at < self._looks_at or lease.valid_until < self._looks_at:
             self._wake()
 
-    def replaceable(self, lease: CoreLease) -> bool:
-        """Return whether a released lease may have a successor: it was not found lost. Call it with its mutex held."""
-        return not (lease.lost_because or lease.void)
-
     def replace(self, successor: CoreLease) -> None:
         """Put a successor in the place of its predecessor: from now on a loss of that lease is a loss of this one."""
         self._leases[successor.grant.request_id] = successor

@@ -81,9 +81,11 @@ class Session(StoreAccess):
 
     # -- life ----------------------------------------------------------------------------------------------
 
-    async def close(self) -> None:
+    async def close(self, by: object = None) -> None:
         """Release all leases that have not ended, also dropped ones, stop the renewer and close the store. Idempotent.
 
+        A body that still runs is told that its lease is lost, unless it is one of `by`, the mark of the thread or task
+        that closes the client. At the end of the interpreter or an event loop that is None, and nobody is told.
         It goes on while the store answers releases, and ends soon after the store stops answering. After a
         cancellation, which comes with the end of an event loop, it can be called again.
         """
@@ -91,19 +93,19 @@ class Session(StoreAccess):
             return
         self._closing = True
         try:
-            await self._close()
+            await self._close(by)
         except BaseException:
             self._closing = False
             raise
 
-    async def _close(self) -> None:
+    async def _close(self, by: object) -> None:
         self.closed, self.acquires = True, False  # before waiters are woken, so that each of them finds it
         until = self.runtime.now() + 2 * self.requests.operation_timeout
         await self.opening.settle(until)
         was_open, self.opened = self.opened, False  # whatever needs the store from now on is refused by `open`
         await self._dismiss_waiters(until)
         self.renewer.do_chores()
-        until = await release_all_kept(self, self.release, until)
+        until = await release_all_kept(self, self.release, until, by)
         await self.releases.end(until)
         await self.background_releases.end(until)
         await self.late_releases.end(until)

@@ -126,8 +126,10 @@ class _MultiLeaseBase(NotCopied):
         return self._group.leases[0].lost_because == FORKED
 
     def _refuse_given_up(self) -> None:
-        """Raise LeaseLost if the names were released: the body of a `with` would run without them."""
+        """Raise LeaseLost if the names were released: the body of a `with` would run without them. As `LeaseBase`."""
         if self._group.state() in GIVEN_UP:
+            if self._group.session.closed:
+                self._group.session.refuse_to_acquire()
             raise self._group.loss()
 
     def _raise_if_lost(self, outcome: Outcome, error: BaseException | None) -> None:
@@ -194,10 +196,10 @@ class MultiLease(EnteredByWith, _MultiLeaseBase):
 
     def _enter_at(self, where: Site) -> None:
         self._group.enter_at(where, self)
+        self._refuse_given_up()
 
     def __enter__(self) -> Self:
         """Enter a body at whose end all names are released. Raises LeaseLost if they were released before."""
-        self._refuse_given_up()
         self._enter_at(site(1))
         return self
 
@@ -247,12 +249,12 @@ class AsyncMultiLease(EnteredByAsyncWith, _MultiLeaseBase):
 
     def _enter_at(self, where: Site) -> None:
         self._group.enter_at(where, self)
+        self._refuse_given_up()
         guard = self._guard = BodyGuard()
         self._group.when_lost(lambda _error: guard.fire())
 
     async def __aenter__(self) -> Self:
         """Enter a body that is cancelled if a name is lost. Raises LeaseLost if the names were released before."""
-        self._refuse_given_up()
         self._enter_at(site(1))
         return self
 

@@ -42,7 +42,7 @@ class _Hold:
     def give_back(self) -> bool:
         """Give the hold back; return whether the lease must be released now. Repeated, it returns the same."""
         if self.outcome is None:
-            self.outcome = Outcome.RELEASED if self.reservation.lease.trusted() else Outcome.EXPIRED
+            self.outcome = Outcome.EXPIRED if self.reservation.lease.is_lost() else Outcome.RELEASED
         return self.reservation.leave(self)
 
     def check(self) -> None:
@@ -108,6 +108,10 @@ class _ReentrantBase(LeaseBase):
         """Raise LeaseLost unless the lease is certainly still held (ForkedLeaseError in a forked child)."""
         self._hold.check()
         self._core.check()
+
+    def _refuse_given_up(self) -> None:
+        self._hold.check()
+        super()._refuse_given_up()
 
     async def _detach(self, ttl: float | None, reason: str) -> str:  # noqa: ARG002 - as of any lease
         raise UsageError(

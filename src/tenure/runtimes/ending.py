@@ -204,6 +204,11 @@ def call_at_the_very_end(function: Callable[[], None]) -> None:
     _last.append(function)
 
 
+def ending() -> bool:
+    """Return whether the interpreter ends."""
+    return bool(_ending)
+
+
 def _close_all() -> None:
     _ending.append(True)
     for client in list(_open):
