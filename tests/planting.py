@@ -1,10 +1,14 @@
 """Plants bugs in methods and modules: a part of the source is replaced, as a maintainer may get it wrong."""
 
+import gc
 import inspect
 import sys
 import textwrap
 import types
+from collections.abc import Callable
 from typing import Any, cast
+
+import pytest
 
 
 def planted(owner: type, method: str, right: str, wrong: str) -> object:
@@ -36,3 +40,11 @@ def methods_of(module: types.ModuleType, kind: str) -> dict[str, Any]:
     """Return the functions in a class of a module, by name."""
     named = dict(vars(cast("type", vars(module)[kind])))
     return {name: method for name, method in named.items() if inspect.isroutine(method)}
+
+
+def assert_fails(test: Callable[[], object]) -> None:
+    """Require that a test fails while a bug is planted, and by what it checks rather than by a mistake in the bug."""
+    with pytest.raises(BaseException) as failure:  # noqa: PT011 - pytest's own failures are no Exception
+        test()
+    gc.collect()  # the tasks that the failure has left behind, while the caller ignores their warnings
+    assert not isinstance(failure.value, (TypeError, AttributeError, NameError))
