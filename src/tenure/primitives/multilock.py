@@ -126,7 +126,10 @@ class _MultiLeaseBase(NotCopied):
         return self._group.leases[0].lost_because == FORKED
 
     def _refuse_given_up(self) -> None:
-        """Raise LeaseLost if the names were released: the body of a `with` would run without them. As `LeaseBase`."""
+        """Raise LeaseLost if the names were released: the body of a `with` would run without them.
+
+        Raises what a waiter gets if the client is closed.
+        """
         if self._group.state() in GIVEN_UP:
             if self._group.session.closed:
                 self._group.session.refuse_to_acquire()
